@@ -1,0 +1,1 @@
+//! Runnable programs on Hostlane, among them generate, the main job.

@@ -1,0 +1,1 @@
+//! Reads and writes onnxruntime-genai model folders as plain data: graph, attributes, memory-mapped tensors, operators.

@@ -1,0 +1,1 @@
+//! One init graph over the prefill and decode engines, their barriers, and the request path.

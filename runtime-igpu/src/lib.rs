@@ -1,0 +1,1 @@
+//! Decode engine: the operators of a decoder as lanes on wgpu compute.

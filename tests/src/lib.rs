@@ -1,0 +1,1 @@
+//! Cross-crate tests: parity with stock ONNX Runtime, faults, embedding.
