@@ -1,0 +1,311 @@
+//! Files: read whole with a size limit, or memory-mapped.
+//!
+//! # What is guaranteed when a mapped file shrinks
+//!
+//! Touching a mapped page that lies behind the end of its file raises SIGBUS. Therefore:
+//!
+//! - A range is checked against the file's size when the folder is opened, and the size is asked for again
+//!   (`fstat`) whenever a tensor is taken or prefaulted: a file that shrank before is an error that names it.
+//! - [`Mapping::prefault`] lets the kernel touch the pages (`madvise(MADV_POPULATE_READ)`, Linux 5.14); a page that
+//!   is gone by then is an error, not a signal.
+//! - What remains: a file that shrinks between that and the use of the bytes. Programs that must survive this
+//!   read weights instead of mapping them ([`WeightAccess::Read`](crate::WeightAccess)).
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+
+use crate::error::{Error, Result};
+
+/// A file mapped for reading.
+#[derive(Debug)]
+pub struct Mapping {
+    path: PathBuf,
+    file: File,
+    /// Invariant: maps exactly `len` bytes of `file`; absent when the file is empty, which cannot be mapped.
+    map: Option<Mmap>,
+    len: u64,
+}
+
+impl Mapping {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let (file, len) = open_regular(path)?;
+        if usize::try_from(len).is_err() {
+            return Err(
+                Error::unsupported(format!("{len} bytes do not fit this machine's address space"))
+                    .in_file(path),
+            );
+        }
+        let map = match len {
+            0 => None,
+            // SAFETY: the mapping is read-only and private to this crate. That nobody changes the file is a
+            // requirement on the user, stated in the crate's documentation: bytes are plain numbers whatever they
+            // hold, and shrinking is dealt with as the module documentation says.
+            _ => Some(unsafe { Mmap::map(&file) }.map_err(|e| Error::io(path, "map", e))?),
+        };
+        let map = map.filter(|m| m.len() as u64 == len);
+        if map.is_none() && len > 0 {
+            return Err(Error::changed("the file changed while it was being opened").in_file(path));
+        }
+        Ok(Mapping {
+            path: path.to_path_buf(),
+            file,
+            map,
+            len,
+        })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes in the file when it was mapped.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether the file was empty when it was mapped.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// All bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.map.as_deref().unwrap_or(&[])
+    }
+
+    /// Asks the file system whether the file still has at least `end` bytes.
+    ///
+    /// # Errors
+    /// It has fewer, or cannot be asked.
+    pub fn check(&self, end: u64) -> Result<()> {
+        let len = self
+            .file
+            .metadata()
+            .map_err(|e| Error::io(&self.path, "ask for the size", e))?
+            .len();
+        if len < end {
+            let was = self.len;
+            return Err(Error::changed(format!(
+                "the file shrank from {was} to {len} bytes while it was in use; byte {end} is gone"
+            ))
+            .in_file(&self.path));
+        }
+        Ok(())
+    }
+
+    /// Makes `len` bytes at `offset` resident, so that using them later does not wait for the disk.
+    ///
+    /// # Errors
+    /// The file no longer has these bytes, or the disk cannot read them.
+    pub fn prefault(&self, offset: u64, len: u64) -> Result<()> {
+        let end = offset.checked_add(len).filter(|&end| end <= self.len);
+        let Some(end) = end else {
+            return Err(Error::range(format!(
+                "{len} bytes at {offset} are behind the end, {}",
+                self.len
+            ))
+            .in_file(&self.path));
+        };
+        self.check(end)?;
+        if len == 0 {
+            return Ok(());
+        }
+        match populate(&self.bytes()[offset as usize..end as usize]) {
+            Populate::Done => Ok(()),
+            Populate::Failed(e) => {
+                self.check(end)?;
+                Err(Error::io(&self.path, "read the weights", e))
+            }
+            Populate::NotAvailable => self.read_pages(offset, end),
+        }
+    }
+
+    /// Reads one byte of each page into nowhere: fills the page cache and finds a missing page without touching it.
+    fn read_pages(&self, offset: u64, end: u64) -> Result<()> {
+        let mut at = offset;
+        while at < end {
+            read_exact_at(&self.file, &mut [0u8], at)
+                .map_err(|e| Error::io(&self.path, "read the weights", e))?;
+            at = (at / PAGE + 1) * PAGE;
+        }
+        Ok(())
+    }
+
+    /// Copies `len` bytes at `offset` through the file, never touching the mapping.
+    pub(crate) fn read_range(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.check(offset.saturating_add(buffer.len() as u64))?;
+        read_exact_at(&self.file, buffer, offset).map_err(|e| Error::io(&self.path, "read the weights", e))
+    }
+}
+
+/// Smallest page size of the supported platforms; smaller steps than needed do no harm.
+const PAGE: u64 = 4096;
+
+enum Populate {
+    Done,
+    Failed(std::io::Error),
+    NotAvailable,
+}
+
+#[cfg(target_os = "linux")]
+fn populate(bytes: &[u8]) -> Populate {
+    let start = bytes.as_ptr() as usize & !(PAGE as usize - 1);
+    let len = bytes.as_ptr() as usize + bytes.len() - start;
+    loop {
+        // SAFETY: the range is inside a live mapping of ours (page-aligned downwards stays inside it, since mappings
+        // begin at a page), and this advice changes no byte.
+        let rc = unsafe { libc::madvise(start as *mut libc::c_void, len, libc::MADV_POPULATE_READ) };
+        if rc == 0 {
+            return Populate::Done;
+        }
+        let error = std::io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR | libc::EAGAIN) => continue,
+            Some(libc::EINVAL | libc::ENOSYS) => return Populate::NotAvailable,
+            _ => return Populate::Failed(error),
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn populate(_: &[u8]) -> Populate {
+    Populate::NotAvailable
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> std::io::Result<()> {
+    while !buffer.is_empty() {
+        let n = std::os::windows::fs::FileExt::seek_read(file, buffer, offset)?;
+        if n == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        buffer = &mut buffer[n..];
+        offset += n as u64;
+    }
+    Ok(())
+}
+
+/// Opens a regular file; pipes and devices could block or never end.
+fn open_regular(path: &Path) -> Result<(File, u64)> {
+    let before = std::fs::metadata(path).map_err(|e| Error::io(path, "open", e))?;
+    if !before.is_file() {
+        return Err(Error::unsafe_path("not a regular file").in_file(path));
+    }
+    let file = File::open(path).map_err(|e| Error::io(path, "open", e))?;
+    let len = file
+        .metadata()
+        .map_err(|e| Error::io(path, "ask for the size", e))?
+        .len();
+    Ok((file, len))
+}
+
+/// Reads a whole regular file of at most `limit` bytes.
+pub(crate) fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    let (file, len) = open_regular(path)?;
+    if len > limit {
+        return Err(
+            Error::unsupported(format!("{len} bytes; such files may have at most {limit}")).in_file(path),
+        );
+    }
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len as usize).map_err(|e| {
+        Error::unsupported(format!("no memory for {len} bytes"))
+            .caused_by(e)
+            .in_file(path)
+    })?;
+    file.take(limit)
+        .read_to_end(&mut bytes)
+        .map_err(|e| Error::io(path, "read", e))?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file_of(len: usize) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        std::fs::write(&path, vec![7u8; len]).unwrap();
+        (dir, path)
+    }
+
+    #[test]
+    fn maps_and_prefaults() {
+        let (_dir, path) = file_of(10_000);
+        let mapping = Mapping::open(&path).unwrap();
+        mapping.prefault(5, 9_995).unwrap();
+        assert!(mapping.prefault(5, 9_996).unwrap_err().is_out_of_range());
+        assert!(mapping.prefault(u64::MAX, 2).unwrap_err().is_out_of_range());
+        mapping.read_pages(5, 10_000).unwrap();
+        assert!(mapping.bytes().iter().all(|&b| b == 7));
+    }
+
+    #[test]
+    fn an_empty_file_is_an_empty_mapping() {
+        let (_dir, path) = file_of(0);
+        let mapping = Mapping::open(&path).unwrap();
+        assert!(mapping.is_empty() && mapping.bytes().is_empty());
+        mapping.prefault(0, 0).unwrap();
+    }
+
+    #[test]
+    fn a_shrunk_file_is_an_error_not_a_signal() {
+        let (_dir, path) = file_of(100_000);
+        let mapping = Mapping::open(&path).unwrap();
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(10)
+            .unwrap();
+        for error in [
+            mapping.check(100_000).unwrap_err(),
+            mapping.prefault(50_000, 10).unwrap_err(),
+            mapping.read_range(50_000, &mut [0; 10]).unwrap_err(),
+        ] {
+            assert!(
+                error.is_changed() && error.file() == Some(path.as_path()),
+                "{error}"
+            );
+        }
+        mapping.prefault(0, 10).unwrap();
+    }
+
+    /// The race that a size check cannot win: the page goes between the check and the touch.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_kernel_reports_a_missing_page() {
+        let (_dir, path) = file_of(100_000);
+        let mapping = Mapping::open(&path).unwrap();
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(10)
+            .unwrap();
+        match populate(&mapping.bytes()[50_000..50_010]) {
+            Populate::Failed(_) => {}
+            Populate::NotAvailable => assert!(mapping.read_pages(50_000, 50_010).unwrap_err().is_io()),
+            Populate::Done => panic!("a page behind the end cannot be populated"),
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn devices_and_folders_are_refused() {
+        for path in ["/dev/zero", "/"] {
+            assert!(Mapping::open(Path::new(path)).unwrap_err().is_unsafe_path());
+            assert!(read_file(Path::new(path), 10).unwrap_err().is_unsafe_path());
+        }
+    }
+}
