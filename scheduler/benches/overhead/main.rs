@@ -36,15 +36,15 @@ fn main() {
     }
 }
 
-fn shapes(options: &Options) -> Vec<Box<dyn Fn() -> Shape>> {
-    let mut all: Vec<(String, usize, Box<dyn Fn() -> Shape>)> = Vec::new();
+type MakeShape = Box<dyn Fn() -> Shape>;
+
+/// The chosen graphs, each made only when its turn comes: the large ones take a while and memory.
+fn shapes(options: &Options) -> Vec<MakeShape> {
+    let mut chosen: Vec<MakeShape> = Vec::new();
     for (layers, types) in MISSIONS {
-        let name = format!("mission-{layers}x{types}");
-        all.push((
-            name,
-            layers * types * 2,
-            Box::new(move || Shape::mission(layers, types)),
-        ));
+        if options.wants_shape(&format!("mission-{layers}x{types}"), layers * types * 2) {
+            chosen.push(Box::new(move || Shape::mission(layers, types)));
+        }
     }
     for (name, make) in [
         ("chain", Shape::chain as fn(usize) -> Shape),
@@ -53,17 +53,12 @@ fn shapes(options: &Options) -> Vec<Box<dyn Fn() -> Shape>> {
         ("layered", Shape::layered),
     ] {
         for size in SIZES {
-            all.push((
-                format!("{name}-{}", shape::short(size)),
-                size,
-                Box::new(move || make(size)),
-            ));
+            if options.wants_shape(&format!("{name}-{}", shape::short(size)), size) {
+                chosen.push(Box::new(move || make(size)));
+            }
         }
     }
-    all.into_iter()
-        .filter(|(name, size, _)| options.wants_shape(name, *size))
-        .map(|(_, _, make)| make)
-        .collect()
+    chosen
 }
 
 fn measure(shape: &Shape, options: &Options, report: &mut Report) {

@@ -48,7 +48,7 @@ pub fn round(shape: &Shape) -> Round {
         let body = node as u32;
         let handle = match *shape.deps(node) {
             [] => (&dag.add_task(Root(body))).into(),
-            [a] => dag.add_task(After1(body)).depends_on(&handles[a as usize]),
+            [a] => dag.add_task(After1(body)).depends_on(handles[a as usize]),
             [a, b] => dag
                 .add_task(After2(body))
                 .depends_on((&handles[a as usize], &handles[b as usize])),

@@ -1,0 +1,6 @@
+//! What a `Trace` answers, on small records written by hand.
+
+mod export;
+mod queries;
+mod record;
+mod what_if;
