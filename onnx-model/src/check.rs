@@ -1,5 +1,7 @@
 //! Checks of a graph against itself: operator sets, shapes against attributes, paths.
 
+use std::collections::HashSet;
+
 use crate::dtype::DataType;
 use crate::error::{Error, Result, shown};
 use crate::graph::{Graph, Initializer, Node};
@@ -9,9 +11,10 @@ const STANDARD_OPSETS: std::ops::RangeInclusive<i64> = 7..=28;
 
 /// Whether the model's operator sets are known, and each node's is imported.
 pub(crate) fn opsets(graph: &Graph) -> Result<()> {
-    for (i, opset) in graph.opset_imports.iter().enumerate() {
+    let mut domains = HashSet::new();
+    for opset in &graph.opset_imports {
         let (domain, version) = (opset.domain.as_str(), opset.version);
-        if graph.opset_imports[..i].iter().any(|o| o.domain == domain) {
+        if !domains.insert(domain) {
             return Err(Error::malformed(format!(
                 "operator set '{}' is imported twice",
                 shown(domain)
@@ -31,10 +34,10 @@ pub(crate) fn opsets(graph: &Graph) -> Result<()> {
             )));
         }
     }
-    graph.nodes.iter().try_for_each(|node| node_opset(graph, node))
+    graph.nodes.iter().try_for_each(|node| node_opset(&domains, node))
 }
 
-fn node_opset(graph: &Graph, node: &Node) -> Result<()> {
+fn node_opset(imported: &HashSet<&str>, node: &Node) -> Result<()> {
     if !matches!(node.domain.as_str(), "" | "com.microsoft") {
         return Err(node.error(Error::unsupported(format!(
             "unknown operator {}::{}",
@@ -42,7 +45,7 @@ fn node_opset(graph: &Graph, node: &Node) -> Result<()> {
             shown(&node.op_type)
         ))));
     }
-    if graph.opset(&node.domain).is_none() {
+    if !imported.contains(node.domain.as_str()) {
         let domain = if node.domain.is_empty() {
             "ai.onnx"
         } else {
@@ -57,7 +60,7 @@ fn node_opset(graph: &Graph, node: &Node) -> Result<()> {
             inner
                 .nodes
                 .iter()
-                .try_for_each(|n| node_opset(graph, n))
+                .try_for_each(|n| node_opset(imported, n))
                 .map_err(|e| node.error(e))?;
         }
     }

@@ -14,8 +14,10 @@ mod mapping;
 mod operators;
 mod order;
 mod parse;
+mod summary;
 mod tensor;
 mod types;
+mod wire;
 pub mod write;
 
 pub use config::{
@@ -33,4 +35,5 @@ pub use graph::{
 };
 pub use mapping::Mapping;
 pub use operators::{Operator, OperatorId, OperatorKind};
+pub use summary::{KindSummary, NodeTypeSummary, OperatorSummary, QuantizationSummary, Summary, TypeSummary};
 pub use tensor::{Element, Tensor, TensorBytes};

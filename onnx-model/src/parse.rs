@@ -1,12 +1,13 @@
 //! From protobuf messages to the typed graph: every number is checked before it is used.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use prost::Message;
 use prost::bytes::Bytes;
 
 use crate::dtype::DataType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::graph::*;
 use crate::proto::{self, AttributeType, DataLocation, TensorProto};
 use crate::tensor::{Tensor, TensorBytes};
@@ -23,6 +24,7 @@ impl Graph {
         if bytes.is_empty() {
             return Err(Error::malformed("the file is empty"));
         }
+        crate::wire::check_decoded_size(&bytes)?;
         let model = proto::ModelProto::decode(bytes)
             .map_err(|e| Error::malformed(format!("not an ONNX model: {e}")).caused_by(e))?;
         Graph::from_proto(model)
@@ -102,12 +104,12 @@ fn convert_graph(graph: proto::GraphProto, depth: Depth) -> Result<Graph> {
     let inputs = graph
         .input
         .into_iter()
-        .map(|v| convert_value(v)?.0)
+        .map(convert_value)
         .collect::<Result<_>>()?;
     let outputs = graph
         .output
         .into_iter()
-        .map(|v| convert_value(v)?.0)
+        .map(convert_value)
         .collect::<Result<_>>()?;
     let nodes = graph
         .node
@@ -118,7 +120,7 @@ fn convert_graph(graph: proto::GraphProto, depth: Depth) -> Result<Graph> {
     let value_info = graph
         .value_info
         .into_iter()
-        .filter_map(|v| convert_value(v).and_then(|v| v.0).ok())
+        .filter_map(|v| convert_value(v).ok())
         .collect();
     Ok(Graph {
         name: graph.name.unwrap_or_default(),
@@ -131,31 +133,22 @@ fn convert_graph(graph: proto::GraphProto, depth: Depth) -> Result<Graph> {
     })
 }
 
-/// The result of looking at a declared value: the outer error is for values that no model may have.
-struct Value(Result<ValueInfo>);
-
-fn convert_value(value: proto::ValueInfoProto) -> Result<Value> {
+fn convert_value(value: proto::ValueInfoProto) -> Result<ValueInfo> {
     let name = value.name.unwrap_or_default();
     if name.is_empty() {
         return Err(Error::malformed("a declared value has no name"));
     }
     let Some(tensor) = value.r#type.and_then(|t| t.tensor_type) else {
-        return Ok(Value(Err(Error::unsupported(
-            "the value is not declared to be a tensor",
-        )
-        .at_tensor(name))));
+        return Err(Error::unsupported("the value is not declared to be a tensor").at_tensor(name));
     };
     let code = tensor.elem_type.unwrap_or(0);
     let Some(dtype) = DataType::from_onnx(code) else {
-        return Ok(Value(Err(Error::unsupported(format!(
-            "unknown element type {code}"
-        ))
-        .at_tensor(name))));
+        return Err(Error::unsupported(format!("unknown element type {code}")).at_tensor(name));
     };
     let shape = tensor
         .shape
         .map(|s| s.dim.into_iter().map(convert_dimension).collect());
-    Ok(Value(Ok(ValueInfo { name, dtype, shape })))
+    Ok(ValueInfo { name, dtype, shape })
 }
 
 fn convert_dimension(dim: proto::DimensionProto) -> Dimension {
@@ -182,20 +175,19 @@ fn convert_node(node: proto::NodeProto, depth: Depth) -> Result<Node> {
     if out.op_type.is_empty() {
         return Err(out.error(Error::malformed("the node has no operator type")));
     }
+    let (mut names, mut captured) = (HashSet::new(), HashSet::new());
     for attribute in node.attribute {
         let attribute = convert_attribute(attribute, depth).map_err(|e| out.error(e))?;
-        if out.attribute(&attribute.name).is_some() {
-            return Err(out.error(Error::malformed(format!(
-                "attribute '{}' is given twice",
-                attribute.name
-            ))));
+        if !names.insert(attribute.name.clone()) {
+            let name = shown(&attribute.name);
+            return Err(out.error(Error::malformed(format!("attribute '{name}' is given twice"))));
         }
         if let AttributeValue::Graph(graph) = &attribute.value {
-            for name in order::free_values(graph) {
-                if !out.captures.contains(&name) {
-                    out.captures.push(name);
-                }
-            }
+            out.captures.extend(
+                order::free_values(graph)
+                    .into_iter()
+                    .filter(|name| captured.insert(name.clone())),
+            );
         }
         out.attributes.push(attribute);
     }
@@ -207,7 +199,7 @@ fn convert_node(node: proto::NodeProto, depth: Depth) -> Result<Node> {
 
 fn convert_attribute(attribute: proto::AttributeProto, depth: Depth) -> Result<Attribute> {
     let name = attribute.name.unwrap_or_default();
-    let what = |e: &str| Error::malformed(format!("attribute '{name}' {e}"));
+    let what = |e: &str| Error::malformed(format!("attribute '{}' {e}", shown(&name)));
     if name.is_empty() {
         return Err(Error::malformed("an attribute has no name"));
     }
@@ -392,7 +384,7 @@ fn external_range(
         Some(v) => v.parse::<u64>().map(Some).map_err(|_| {
             Error::range(format!(
                 "external data {key} '{}' is not a number of bytes",
-                crate::error::shown(v)
+                shown(v)
             ))
         }),
     };

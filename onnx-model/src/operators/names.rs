@@ -3,7 +3,7 @@
 //! Builders name nodes by module path (`/model/layers.3/mlp/down_proj/MatMul_Q4`), so a group's name is the path that
 //! its nodes have in common. Where there is no such path, the name is made from the group's place in the structure.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::OperatorKind;
 use super::regions::{Flow, Regions, Role};
@@ -12,9 +12,11 @@ use crate::graph::{Graph, NodeId};
 pub(super) struct Names<'g> {
     graph: &'g Graph,
     regions: &'g Regions,
-    /// For each node, how many attentions come before it, and the attention it leads to (for projections).
+    /// For each node, the most attentions on a path to it.
     attentions_before: Vec<u32>,
     n_attentions: usize,
+    /// Producers of some attention's query, key or value.
+    feeds_attention: HashSet<NodeId>,
     taken: HashMap<String, u32>,
 }
 
@@ -31,11 +33,17 @@ impl<'g> Names<'g> {
                 .unwrap_or(0);
             n_attentions += usize::from(regions.roles[i] == Role::Attention);
         }
+        let attentions = graph
+            .node_ids()
+            .filter(|id| regions.roles[id.index()] == Role::Attention);
+        let sources = attentions.flat_map(|id| graph.node(id).inputs.iter().take(3));
+        let feeds_attention = sources.filter_map(|value| graph.producer(value)).collect();
         Names {
             graph,
             regions,
             attentions_before: before,
             n_attentions,
+            feeds_attention,
             taken: HashMap::new(),
         }
     }
@@ -78,18 +86,24 @@ impl<'g> Names<'g> {
         (self.unique(name), layer)
     }
 
+    /// `name`, or with a number if an operator has that name already.
     fn unique(&mut self, name: String) -> String {
-        let mut candidate = name.clone();
+        let mut n = *self
+            .taken
+            .entry(name.clone())
+            .and_modify(|n| *n += 1)
+            .or_insert(1);
+        if n == 1 {
+            return name;
+        }
         loop {
-            let used = self.taken.entry(candidate.clone()).or_insert(0);
-            *used += 1;
-            if *used == 1 {
+            let candidate = format!("{name}#{n}");
+            if !self.taken.contains_key(&candidate) {
+                self.taken.insert(candidate.clone(), 1);
+                self.taken.insert(name, n);
                 return candidate;
             }
-            let n = self.taken.get_mut(&name).expect("taken before");
-            *n = (*n).max(2);
-            candidate = format!("{name}#{n}");
-            *n += 1;
+            n += 1;
         }
     }
 
@@ -109,24 +123,7 @@ impl<'g> Names<'g> {
     }
 
     fn feeds_attention(&self, nodes: &[NodeId]) -> bool {
-        let outputs: Vec<&str> = nodes
-            .iter()
-            .flat_map(|&id| &self.graph.node(id).outputs)
-            .map(String::as_str)
-            .collect();
-        let layer = self.attentions_before[nodes[nodes.len() - 1].index()] as usize;
-        let mut attentions = self
-            .graph
-            .node_ids()
-            .filter(|id| self.regions.roles[id.index()] == Role::Attention);
-        attentions.nth(layer).is_some_and(|id| {
-            self.graph
-                .node(id)
-                .inputs
-                .iter()
-                .take(3)
-                .any(|i| outputs.contains(&i.as_str()))
-        })
+        nodes.iter().any(|id| self.feeds_attention.contains(id))
     }
 
     /// What the structure says about the layer: attentions before the group, or for what comes after one, one less.

@@ -113,10 +113,12 @@ impl Flow {
     pub(super) fn of(graph: &Graph) -> Self {
         let n = graph.nodes.len();
         let (mut producers, mut readers) = (vec![Vec::new(); n], vec![Vec::new(); n]);
+        let mut last_reader = vec![u32::MAX; n];
         for id in graph.node_ids() {
-            let node = graph.node(id);
-            for producer in node.reads().filter_map(|value| graph.producer(value)) {
-                if !graph.node(producer).is("Constant") && !producers[id.index()].contains(&producer.0) {
+            for producer in graph.node(id).reads().filter_map(|value| graph.producer(value)) {
+                // Once per reader, although it may read several values of one producer.
+                if !graph.node(producer).is("Constant") && last_reader[producer.index()] != id.0 {
+                    last_reader[producer.index()] = id.0;
                     producers[id.index()].push(producer.0);
                     readers[producer.index()].push(id.0);
                 }
@@ -150,6 +152,9 @@ fn roles(graph: &Graph, flow: &Flow) -> Vec<Role> {
     let mut roles: Vec<Role> = Vec::with_capacity(graph.nodes.len());
     // Whether the node's result depends on a graph input at all.
     let mut computed = vec![false; graph.nodes.len()];
+    // Positions are looked up too, in rotary tables.
+    let named_ids = graph.inputs.iter().any(|v| v.name.contains("input_ids"));
+    let reads_tokens = |value: &str| graph.is_input(value) && (!named_ids || value.contains("input_ids"));
     for id in graph.node_ids() {
         let (node, i) = (graph.node(id), id.index());
         let is_computed =
@@ -170,7 +175,7 @@ fn roles(graph: &Graph, flow: &Flow) -> Vec<Role> {
             Role::Attention
         } else if !any_computed {
             Role::Folded
-        } else if is_lookup(node) && constant_table && node.input(1).is_some_and(|ids| graph.is_input(ids)) {
+        } else if is_lookup(node) && constant_table && node.input(1).is_some_and(&reads_tokens) {
             Role::Lookup
         } else if is_norm(node) {
             Role::Norm
