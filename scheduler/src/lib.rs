@@ -6,6 +6,9 @@ mod mode;
 mod trace;
 mod what_if;
 
+#[cfg(feature = "testing")]
+pub mod testing;
+
 pub use event::{
     BarrierId, BarrierInfo, Event, EventKind, LaneId, LaneInfo, LaneOrder, NodeId, NodeInfo, Phase,
     RunRecord, Settled,

@@ -67,18 +67,17 @@ pub fn record(nodes: &[Node]) -> RunRecord {
     // At equal times what ends comes first: it may be what let the other start.
     moments.sort_unstable();
     let mut events: Vec<Event> = Vec::new();
+    for lane in 1..LANES.len() {
+        push(&mut events, 0, lane, EventKind::LaneOpened);
+    }
     for (at_us, is_start, index) in moments {
         let (node, lane) = (NodeId::from_index(index), nodes[index].1);
-        push(
-            &mut events,
-            at_us,
-            lane,
-            if is_start {
-                EventKind::NodeStarted(node)
-            } else {
-                EventKind::NodeFinished(node)
-            },
-        );
+        let kind = if is_start {
+            EventKind::NodeStarted(node)
+        } else {
+            EventKind::NodeFinished(node)
+        };
+        push(&mut events, at_us, lane, kind);
     }
     let end_us = nodes.iter().map(|node| node.3.end).max().unwrap_or(0);
     push(
@@ -87,6 +86,9 @@ pub fn record(nodes: &[Node]) -> RunRecord {
         0,
         EventKind::BarrierSettled(BarrierId::ALL, Settled::Ready),
     );
+    for lane in 1..LANES.len() {
+        push(&mut events, end_us, lane, EventKind::LaneClosed);
+    }
     RunRecord {
         mode: InitMode::Overlapped,
         lanes: lanes.collect(),
