@@ -96,9 +96,9 @@ impl FromStr for ConvertMode {
 ///
 /// | mode | divergence | equal top tokens | MB |
 /// | --- | --- | --- | --- |
-/// | int8 | 0.008 | 94 % | 139 |
-/// | int4-asymmetric | 0.436 | 67 % | 84 |
-/// | int4-symmetric | 0.446 | 61 % | 82 |
+/// | int8 | 0.008 | 94 % | 145 |
+/// | int4-asymmetric | 0.436 | 67 % | 88 |
+/// | int4-symmetric | 0.446 | 61 % | 86 |
 ///
 /// # Errors
 /// If the architecture, a tensor type or the tokenizer is not supported, something is missing or of the wrong shape,

@@ -205,6 +205,13 @@ impl DecoderSpec {
                 )));
             }
         }
+        // The rotary tables are written out, so a damaged number would fill the disk.
+        if self.context_length > 1 << 22 {
+            return Err(Error::invalid_argument(format!(
+                "context_length is {}, over 4M positions",
+                self.context_length
+            )));
+        }
         if !self.heads.is_multiple_of(self.kv_heads) || !self.head_dim.is_multiple_of(2) {
             return Err(Error::invalid_argument(format!(
                 "{} heads of {} features over {} key/value heads: the heads must be a multiple, the features even",
