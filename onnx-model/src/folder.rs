@@ -83,7 +83,23 @@ impl ModelFolder {
     /// # Errors
     /// As [`ModelFolder::open`].
     pub fn open_with(dir: impl AsRef<Path>, options: FolderOptions) -> Result<Self> {
-        let dir = dir.as_ref();
+        Self::open_files(dir.as_ref(), options, |path| read_file(path, MAX_GRAPH_BYTES))
+    }
+
+    /// Opens a folder with these bytes in place of its graph file, which need not exist: for graphs that were changed,
+    /// generated, or come from elsewhere.
+    ///
+    /// # Errors
+    /// As [`ModelFolder::open`].
+    pub fn open_with_graph(dir: impl AsRef<Path>, graph: &[u8], options: FolderOptions) -> Result<Self> {
+        Self::open_files(dir.as_ref(), options, |_| Ok(graph.to_vec()))
+    }
+
+    fn open_files(
+        dir: &Path,
+        options: FolderOptions,
+        read: impl FnOnce(&Path) -> Result<Vec<u8>>,
+    ) -> Result<Self> {
         let root = dir
             .canonicalize()
             .map_err(|e| Error::io(dir, "open the model folder", e))?;
@@ -91,13 +107,21 @@ impl ModelFolder {
         let config = GenaiConfig::read(&config_path)?;
         let filename = config.model.decoder.filename.as_str();
         check::location(filename).map_err(|e| e.in_file(&config_path))?;
-        let graph_path = inside(&root, Path::new(filename), options.links)?;
-        let graph =
-            Graph::parse(read_file(&graph_path, MAX_GRAPH_BYTES)?).map_err(|e| e.in_file(&graph_path))?;
-        let geometry = Geometry::new(&config, &graph).map_err(|e| e.in_file(&graph_path))?;
-        // External data are relative to the graph file as it was asked for, not to where a link leads.
-        let base = Path::new(filename).parent().unwrap_or(Path::new(""));
-        let files = map_files(&graph, &root, base, options.links).map_err(|e| e.in_file(&graph_path))?;
+        let graph_path = root.join(filename);
+        if let Ok(metadata) = graph_path.symlink_metadata()
+            && metadata.is_symlink()
+        {
+            inside(&root, Path::new(filename), options.links)?;
+        }
+        let opened = read(&graph_path).and_then(|bytes| {
+            let graph = Graph::parse(bytes)?;
+            let geometry = Geometry::new(&config, &graph)?;
+            // External data are relative to the graph file as it was asked for, not to where a link leads.
+            let base = Path::new(filename).parent().unwrap_or(Path::new(""));
+            let files = map_files(&graph, &root, base, options.links)?;
+            Ok((graph, geometry, files))
+        });
+        let (graph, geometry, files) = opened.map_err(|e| e.in_file(&graph_path))?;
         Ok(ModelFolder(Arc::new(Inner {
             dir: root,
             graph_path,

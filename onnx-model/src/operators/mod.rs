@@ -8,7 +8,19 @@ mod regions;
 
 pub(crate) use partition::group;
 
-use crate::graph::NodeId;
+use crate::error::Result;
+use crate::graph::{Graph, NodeId};
+
+impl Graph {
+    /// Takes the graph apart into operators; see [`ModelFolder::operators`](crate::ModelFolder::operators), which
+    /// keeps the result.
+    ///
+    /// # Errors
+    /// The graph cannot be taken apart into operators.
+    pub fn operators(&self) -> Result<Vec<Operator>> {
+        group(self)
+    }
+}
 
 /// Index of an operator in [`ModelFolder::operators`](crate::ModelFolder::operators).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

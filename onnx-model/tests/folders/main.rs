@@ -1,79 +1,11 @@
 //! Real folders: the four fixtures, read and taken apart.
 
-use std::collections::HashSet;
+#[path = "../support/mod.rs"]
+mod support;
 
 use onnx_model::write::{AttributeOverride, SubmodelOptions, submodel};
-use onnx_model::{Graph, ModelFolder, Operator, OperatorKind};
-
-const FIXTURES: [&str; 4] = [
-    "qwen3-tiny-int4",
-    "qwen3-tiny-int4-asym",
-    "llama3-tiny-int4",
-    "phi3-tiny-int4",
-];
-
-fn fixture(name: &str) -> ModelFolder {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models/");
-    ModelFolder::open(format!("{dir}{name}")).unwrap()
-}
-
-/// Every node but Constants in exactly one operator; every input a graph input or an earlier operator's output;
-/// every graph output and every value that an operator reads is some operator's output; names unique.
-#[track_caller]
-fn check_partition(graph: &Graph, operators: &[Operator]) {
-    let mut nodes = HashSet::new();
-    let mut names = HashSet::new();
-    let mut available: HashSet<&str> = graph.inputs.iter().map(|v| v.name.as_str()).collect();
-    for (i, operator) in operators.iter().enumerate() {
-        assert_eq!(operator.id.index(), i);
-        assert!(
-            names.insert(&operator.name),
-            "two operators are called {}",
-            operator.name
-        );
-        for input in &operator.inputs {
-            assert!(
-                available.contains(input.as_str()),
-                "{} reads {input} before it is there",
-                operator.name
-            );
-        }
-        let own: HashSet<&str> = operator
-            .nodes
-            .iter()
-            .flat_map(|&id| &graph.node(id).outputs)
-            .map(String::as_str)
-            .collect();
-        for &id in &operator.nodes {
-            assert!(nodes.insert(id), "a node is in two operators");
-            for value in graph.node(id).reads() {
-                let constant = graph.initializer(value).is_some() || graph.constant(value).is_some();
-                assert!(
-                    constant || own.contains(value) || operator.inputs.iter().any(|i| i == value),
-                    "{} reads {value}, which is not among its inputs",
-                    operator.name
-                );
-            }
-        }
-        assert!(operator.outputs.iter().all(|o| own.contains(o.as_str())));
-        available.extend(operator.outputs.iter().map(String::as_str));
-    }
-    for id in graph.node_ids() {
-        assert_eq!(
-            nodes.contains(&id),
-            !graph.node(id).is("Constant"),
-            "node {}",
-            graph.node(id).label()
-        );
-    }
-    for output in &graph.outputs {
-        assert!(
-            available.contains(output.name.as_str()),
-            "nobody gives {}",
-            output.name
-        );
-    }
-}
+use onnx_model::{Graph, OperatorKind};
+use support::{FIXTURES, check_partition, fixture};
 
 #[test]
 fn fixtures_are_partitioned_into_six_operators_per_layer() {

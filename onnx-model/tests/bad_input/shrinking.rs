@@ -1,0 +1,1 @@
+//! A weight file that shrinks while it is mapped.

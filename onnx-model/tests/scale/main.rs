@@ -1,0 +1,7 @@
+//! Large inputs: a million nodes, and gigabytes of weights that must not be touched.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod laziness;
+mod million;
