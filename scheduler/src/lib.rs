@@ -1,20 +1,44 @@
 //! An async task-graph scheduler for initialising operators on heterogeneous devices: a host lane, one serialized lane per operator type, one-shot barriers.
 
+mod barrier;
+mod clock;
+mod error;
 mod event;
+mod executor;
 mod export;
+mod graph;
+mod lane;
 mod mode;
+mod operator;
+mod options;
+mod ready;
+mod run;
+mod signal;
+mod slot;
+mod sync;
+mod tide;
 mod trace;
 mod what_if;
 
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use barrier::Barrier;
+pub use error::InitError;
 pub use event::{
     BarrierId, BarrierInfo, Event, EventKind, LaneId, LaneInfo, LaneOrder, NodeId, NodeInfo, Phase,
     RunRecord, Settled,
 };
 pub use export::graph_dot;
+pub use graph::InitGraph;
+pub use graph::check::order_for;
+pub use graph::deps::Deps;
+pub use graph::host::{HostLane, OwnThread, ThisThread};
+pub use graph::refs::{HasValue, Lane, NodeRef, Operator};
 pub use mode::{FailurePolicy, InitMode, OnOff, ParseChoiceError};
+pub use operator::{BoxError, OperatorType};
+pub use options::RunOptions;
+pub use run::{Ready, Run};
 pub use trace::{
     Attribution, AttributionRow, Breakdown, CriticalPath, LaneUsage, Outcome, Span, Step, Trace, TypeUsage,
     Via,

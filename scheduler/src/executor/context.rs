@@ -1,0 +1,441 @@
+//! What a thread carries along while it runs nodes.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use super::log::{Ending, Log, Moment};
+use super::shared::{Shared, ending_of};
+use crate::clock::Clock;
+use crate::error::Fault;
+use crate::event::{Phase, Settled};
+use crate::graph::deps::Tap;
+use crate::ready::{LaneIndex, Pos, View};
+use crate::signal::Signal;
+use crate::sync::{Arc, Ordering, thread};
+
+/// How often a lane that has nothing to do yields before it parks. One yield is 0.3 to 1 us: long enough for a busy
+/// host lane to read a batch, short enough to stay invisible when nodes take milliseconds.
+#[cfg(not(shuttle))]
+const YIELDS: u32 = 64;
+#[cfg(shuttle)]
+const YIELDS: u32 = 1;
+
+/// What a lane does when a certain node of it is through, besides going on.
+pub(crate) enum Action {
+    /// Copy the node's value to a dependent.
+    Tap(Tap),
+    /// The last node that a barrier covers on this lane.
+    Mark(u32),
+}
+
+/// A lane's actions, by place. Invariant: sorted.
+#[derive(Default)]
+pub(crate) struct Actions {
+    list: Vec<(Pos, Action)>,
+    next: usize,
+}
+
+impl Actions {
+    pub(crate) fn push(&mut self, pos: Pos, action: Action) {
+        self.list.push((pos, action));
+    }
+
+    pub(crate) fn seal(&mut self) {
+        self.list.sort_by_key(|(pos, _)| *pos);
+    }
+
+    /// The place of the next node that has an action; a place no lane has if there is none.
+    fn next_pos(&self) -> Pos {
+        self.list.get(self.next).map_or(Pos::MAX, |(pos, _)| *pos)
+    }
+}
+
+/// How a lane's progress is made known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Publishing {
+    /// Nobody waits for this lane's nodes.
+    Never,
+    /// After each node.
+    Each,
+    /// When the phase ends.
+    AtPhaseEnd,
+}
+
+pub struct Cx {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) signal: Arc<Signal>,
+    waker: Waker,
+    lane: LaneIndex,
+    publishing: Publishing,
+    /// Nodes finished and not yet published.
+    held: u32,
+    host_seen: u32,
+    /// Place of the next node with an action: the one comparison a plain node pays for them.
+    special: Pos,
+    actions: Actions,
+    clock: Clock,
+    log: Option<Log>,
+    node_start: u64,
+    traced: bool,
+}
+
+impl Cx {
+    /// A context for the calling thread, which is about to run lanes of this run.
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        let signal = Signal::of_current_thread();
+        shared.add_signal(signal.clone());
+        let log = shared
+            .rules
+            .record
+            .then(|| Log::new(crate::sync::thread_number()));
+        Cx {
+            waker: Waker::from(signal.clone()),
+            clock: Clock::new(shared.epoch),
+            signal,
+            lane: 0,
+            publishing: Publishing::Never,
+            held: 0,
+            host_seen: 0,
+            special: Pos::MAX,
+            actions: Actions::default(),
+            log,
+            node_start: 0,
+            traced: false,
+            shared,
+        }
+    }
+
+    /// Turns to a lane. Its actions come along until [`leave`](Cx::leave).
+    pub(crate) fn enter(&mut self, lane: LaneIndex, actions: &mut Actions) {
+        std::mem::swap(&mut self.actions, actions);
+        self.lane = lane;
+        self.special = self.actions.next_pos();
+        self.publishing = match self.shared.lanes[lane as usize].has_dependents {
+            false => Publishing::Never,
+            true => Publishing::Each,
+        };
+    }
+
+    /// Turns away from a lane and gives its actions back.
+    pub(crate) fn leave(&mut self, actions: &mut Actions) {
+        std::mem::swap(&mut self.actions, actions);
+        self.special = Pos::MAX;
+    }
+
+    /// From now on the current lane's progress is published when [`end_phase`](Cx::end_phase) is called.
+    pub(crate) fn hold_until_phase_end(&mut self) {
+        self.publishing = Publishing::AtPhaseEnd;
+    }
+
+    /// Publishes what was held back.
+    pub(crate) fn end_phase(&mut self) {
+        let held = std::mem::take(&mut self.held);
+        if held > 0 {
+            self.note(Moment::HostPhaseEnded);
+            let tide = &self.shared.lanes[self.lane as usize].tide;
+            tide.set_stamp(self.clock.last());
+            tide.advance(held);
+        }
+    }
+
+    /// Looks whether spans are wanted; once per batch, since the question costs as much as a node.
+    pub(crate) fn look_for_subscriber(&mut self) {
+        self.traced = tracing::enabled!(target: "scheduler", tracing::Level::DEBUG);
+    }
+
+    /// The span of a node, if anybody listens.
+    #[inline]
+    pub(crate) fn span(&self, pos: Pos) -> Option<tracing::span::EnteredSpan> {
+        if self.traced {
+            Some(self.enter_span(pos))
+        } else {
+            None
+        }
+    }
+
+    #[cold]
+    fn enter_span(&self, pos: Pos) -> tracing::span::EnteredSpan {
+        let topology = &self.shared.topology;
+        let node = topology.node_at(self.lane, pos);
+        let site = topology.site(node, topology.phase(node));
+        tracing::debug_span!(
+            target: "scheduler",
+            "init_node",
+            operator = &*site.node,
+            operator_type = &*site.operator_type,
+            lane = &*site.lane,
+            phase = %site.phase,
+        )
+        .entered()
+    }
+
+    /// Whether the batch must end after the node at hand.
+    #[inline]
+    pub(crate) fn wants_attention(&self) -> bool {
+        self.shared.wants_attention()
+    }
+
+    /// Whether the host node at `pos` may be read now.
+    #[inline]
+    pub(crate) fn admit(&mut self, _pos: Pos) -> bool {
+        true
+    }
+
+    /// A node starts.
+    #[inline]
+    pub(crate) fn begin(&mut self, pos: Pos) {
+        let pulse = &self.shared.lanes[self.lane as usize].pulse;
+        pulse.store(u64::from(pos) * 2 + 1, Ordering::Relaxed);
+        if self.log.is_some() {
+            self.node_start = self.clock.next();
+        }
+    }
+
+    /// A node has finished, its value is in place.
+    #[inline]
+    pub(crate) fn finish(&mut self, pos: Pos) {
+        if self.log.is_some() {
+            self.note_end(pos, Ending::Finished);
+        }
+        self.pass(pos);
+    }
+
+    /// A node has failed, panicked or was stopped.
+    #[cold]
+    pub(crate) fn fail(&mut self, pos: Pos, fault: Fault) {
+        self.note_end(pos, ending_of(&fault));
+        self.fail_node(pos, fault, None);
+        // In a stopped run the node must not count as through: a barrier could take it for a success.
+        if !self.shared.is_stopped() {
+            self.pass(pos);
+        }
+    }
+
+    /// The lane's state could not be opened; `pos` is the first node that needed it.
+    #[cold]
+    pub(crate) fn fail_open(&mut self, pos: Pos, fault: Fault) {
+        self.fail_node(pos, fault, Some(Phase::Open));
+    }
+
+    fn fail_node(&mut self, pos: Pos, fault: Fault, phase: Option<Phase>) {
+        if matches!(fault, Fault::Stopped) {
+            return;
+        }
+        let node = self.shared.topology.node_at(self.lane, pos);
+        let phase = phase.unwrap_or_else(|| self.shared.topology.phase(node));
+        self.shared
+            .fail(node, phase, fault, &mut self.clock, self.log.as_mut());
+    }
+
+    /// A node will never run.
+    pub(crate) fn skip(&mut self, pos: Pos) {
+        self.note(Moment::Skipped(pos));
+        self.pass(pos);
+    }
+
+    /// A node is through: makes it known.
+    #[inline]
+    fn pass(&mut self, pos: Pos) {
+        match self.publishing {
+            Publishing::Never => {}
+            Publishing::Each => {
+                let tide = &self.shared.lanes[self.lane as usize].tide;
+                if self.log.is_some() {
+                    tide.set_stamp(self.clock.last());
+                }
+                tide.advance(1);
+            }
+            Publishing::AtPhaseEnd => self.held += 1,
+        }
+        if pos == self.special {
+            self.act(pos);
+        }
+    }
+
+    #[cold]
+    fn act(&mut self, pos: Pos) {
+        while let Some((_, action)) = self
+            .actions
+            .list
+            .get(self.actions.next)
+            .filter(|(p, _)| *p == pos)
+        {
+            let action = match action {
+                Action::Tap(_) => None,
+                Action::Mark(barrier) => Some(*barrier),
+            };
+            self.actions.next += 1;
+            if let Some(barrier) = action {
+                self.pass_mark(barrier);
+            }
+        }
+        self.special = self.actions.next_pos();
+    }
+
+    fn pass_mark(&mut self, id: u32) {
+        let barrier = &self.shared.barriers[id as usize];
+        if barrier.lane_passed(self.clock.last()) {
+            self.clock.observe(barrier.stamp());
+            // With a doomed node among those it covers the barrier was settled when that node was doomed.
+            if barrier.settle(Ok(())) {
+                self.note(Moment::Settled(id, Settled::Ready));
+            }
+        }
+    }
+
+    /// Copies the value of the node at `pos` to whoever depends on it.
+    #[inline]
+    pub(crate) fn tap(&mut self, pos: Pos, value: &dyn Any) -> Result<(), Fault> {
+        if pos == self.special {
+            self.tap_all(pos, value)
+        } else {
+            Ok(())
+        }
+    }
+
+    #[cold]
+    fn tap_all(&self, pos: Pos, value: &dyn Any) -> Result<(), Fault> {
+        for (at, action) in &self.actions.list[self.actions.next..] {
+            if *at != pos {
+                break;
+            }
+            if let Action::Tap(tap) = action {
+                catch_unwind(AssertUnwindSafe(|| tap(value))).map_err(Fault::from_panic)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a future to its end on this thread, in place. Stops at an await point when the run is stopped.
+    #[inline]
+    pub(crate) fn drive<F: Future>(&self, future: F) -> Result<F::Output, Fault> {
+        let mut future = pin!(future);
+        let mut task = Context::from_waker(&self.waker);
+        loop {
+            if let Poll::Ready(value) = future.as_mut().poll(&mut task) {
+                return Ok(value);
+            }
+            if self.shared.is_stopped() {
+                return Err(Fault::Stopped);
+            }
+            self.signal.park();
+            if self.shared.is_stopped() {
+                return Err(Fault::Stopped);
+            }
+        }
+    }
+
+    /// Notes that the lane waits in front of the node at `pos`.
+    pub(crate) fn rest(&self, pos: Pos) {
+        let pulse = &self.shared.lanes[self.lane as usize].pulse;
+        pulse.store(u64::from(pos) * 2, Ordering::Relaxed);
+    }
+
+    /// Waits until a lane has come to `need`. False if the run was stopped.
+    pub(crate) fn wait_for(&mut self, lane: LaneIndex, need: u32) -> bool {
+        let reached = self.wait_for_tide(lane, need);
+        let tide_stamp = self.shared.lanes[lane as usize].tide.stamp();
+        self.clock.observe(tide_stamp);
+        if self.log.is_some() {
+            self.clock.now();
+        }
+        reached
+    }
+
+    fn wait_for_tide(&self, lane: LaneIndex, need: u32) -> bool {
+        let tide = &self.shared.lanes[lane as usize].tide;
+        for _ in 0..YIELDS {
+            if tide.reached() >= need {
+                return true;
+            }
+            if self.shared.is_stopped() {
+                return false;
+            }
+            thread::yield_now();
+        }
+        if !tide.wait_for(need, &self.signal) {
+            return true;
+        }
+        loop {
+            if tide.reached() >= need {
+                return true;
+            }
+            if self.shared.is_stopped() {
+                tide.forget(&self.signal);
+                return false;
+            }
+            self.signal.park();
+        }
+    }
+
+    /// This thread has run all its nodes. Waits until the run's outcome is decided, by the last thread that comes here or by a failure.
+    pub(crate) fn conclude(&mut self) {
+        let all = &self.shared.barriers[0];
+        if all.lane_passed(self.clock.last()) && !self.shared.is_stopped() {
+            self.clock.observe(all.stamp());
+            let at = self.clock.next();
+            let how = self.shared.decide();
+            if let Some(log) = &mut self.log {
+                log.moment(0, at, Moment::Settled(0, how));
+            }
+        }
+        while !self.shared.barriers[0].is_settled() {
+            self.signal.park();
+        }
+        let stop_stamp = self.shared.stop_stamp();
+        self.clock.observe(stop_stamp);
+        if self.log.is_some() {
+            self.clock.now();
+        }
+    }
+
+    /// Whether values must be rolled back. Known once [`conclude`](Cx::conclude) has returned.
+    pub(crate) fn must_roll_back(&self) -> bool {
+        matches!(self.shared.barriers[0].outcome(), Some(Err(_)))
+    }
+
+    /// This thread is through.
+    pub(crate) fn close(&mut self) {
+        let log = self.log.take();
+        self.shared.thread_closed(log);
+    }
+
+    /// Notes something of the current lane, now.
+    #[inline]
+    pub(crate) fn note(&mut self, what: Moment) {
+        if let Some(log) = &mut self.log {
+            log.moment(self.lane, self.clock.now(), what);
+        }
+    }
+
+    fn note_end(&mut self, pos: Pos, ending: Ending) {
+        if let Some(log) = &mut self.log {
+            log.node(self.lane, pos, self.node_start, self.clock.now(), ending);
+        }
+    }
+}
+
+impl View for Cx {
+    fn host_seen(&self) -> u32 {
+        self.host_seen
+    }
+
+    fn look_at_host(&mut self) -> u32 {
+        let tide = &self.shared.lanes[0].tide;
+        self.host_seen = tide.reached();
+        let stamp = tide.stamp();
+        self.clock.observe(stamp);
+        self.host_seen
+    }
+
+    fn has_finished(&mut self, lane: LaneIndex, on: Pos) -> bool {
+        let tide = &self.shared.lanes[lane as usize].tide;
+        let finished = tide.reached() > on;
+        let stamp = tide.stamp();
+        self.clock.observe(stamp);
+        finished
+    }
+}

@@ -1,0 +1,75 @@
+//! One lane on one thread of its own: TwoPhase and Overlapped.
+
+use super::context::Cx;
+use super::{LaneTask, RunningLane, quietly};
+use crate::lane::{BoundLane, UnboundLane};
+use crate::mode::InitMode;
+use crate::ready::{LaneIndex, Step};
+use crate::sync::Arc;
+
+use super::shared::Shared;
+
+/// Runs a device lane from beginning to end. The calling thread is the lane's.
+pub(crate) fn run_device_lane(shared: Arc<Shared>, task: LaneTask, lane: Box<dyn UnboundLane>) {
+    let mut cx = Cx::new(shared);
+    let mut lane = RunningLane::new(task, lane.bind());
+    lane.enter(&mut cx);
+    let waits_for_reads = cx.shared.rules.mode == InitMode::TwoPhase && cx.shared.host_len() > 0;
+    if !waits_for_reads || cx.wait_for(0, 1) {
+        lane.open(&mut cx);
+        run_list(&mut lane, &mut cx);
+    }
+    end(lane, cx);
+}
+
+/// Runs the host lane from beginning to end. The calling thread is the host lane's.
+pub(crate) fn run_host_lane<'a>(shared: Arc<Shared>, task: LaneTask, lane: Box<dyn BoundLane + 'a>) {
+    let mut cx = Cx::new(shared);
+    let mut lane = RunningLane::new(task, lane);
+    lane.enter(&mut cx);
+    if cx.shared.rules.mode == InitMode::TwoPhase {
+        cx.hold_until_phase_end();
+    }
+    run_list(&mut lane, &mut cx);
+    cx.end_phase();
+    end(lane, cx);
+}
+
+fn run_list(lane: &mut RunningLane<'_>, cx: &mut Cx) {
+    loop {
+        let step = lane.task.cursor.next(&lane.task.plan, cx);
+        let go_on = match step {
+            Step::Done => return,
+            Step::RunUntil(to) => {
+                cx.look_for_subscriber();
+                lane.run_until(to, cx) || wait_for_budget(lane, cx)
+            }
+            Step::WaitForHost(need) => wait(lane, cx, 0, need),
+            Step::WaitFor { lane: other, on } => wait(lane, cx, other, on + 1),
+        };
+        if !go_on {
+            return;
+        }
+    }
+}
+
+fn wait(lane: &RunningLane<'_>, cx: &mut Cx, other: LaneIndex, need: u32) -> bool {
+    cx.rest(lane.task.cursor.pos());
+    cx.end_phase();
+    cx.wait_for(other, need)
+}
+
+fn wait_for_budget(lane: &RunningLane<'_>, cx: &mut Cx) -> bool {
+    cx.rest(lane.task.cursor.pos());
+    !cx.shared.is_stopped()
+}
+
+/// What every thread of a run does last: wait for the outcome, roll back, close, report.
+fn end(mut lane: RunningLane<'_>, mut cx: Cx) {
+    cx.rest(lane.task.cursor.pos());
+    cx.conclude();
+    lane.close(&mut cx);
+    lane.leave(&mut cx);
+    quietly(|| drop(lane));
+    cx.close();
+}

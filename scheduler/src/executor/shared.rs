@@ -1,0 +1,341 @@
+//! What the threads of one run share, and what happens to all of them at once: failure, cancel, the end.
+
+use crossbeam_utils::CachePadded;
+
+use super::log::{Ending, Log, Moment};
+use crate::barrier::BarrierCore;
+use crate::clock::{Clock, Epoch};
+use crate::error::{Fault, InitError, Site};
+use crate::event::{Event, Phase, Settled};
+use crate::graph::topology::Topology;
+use crate::lane::plain::Outlet;
+use crate::lane::typed::DeviceStore;
+use crate::mode::{FailurePolicy, InitMode};
+use crate::ready::Pos;
+use crate::signal::Signal;
+use crate::sync::{Arc, AtomicU32, AtomicU64, Condvar, Mutex, Ordering, lock};
+use crate::tide::Tide;
+
+/// The run is over: start nothing more.
+const STOP: u32 = 1;
+/// Something failed and the rest goes on: look before you start a node.
+const FAILED: u32 = 2;
+
+/// One lane as the other threads see it.
+pub(crate) struct LaneShared {
+    pub(crate) tide: Tide,
+    /// Twice the place of the node that is next or running, plus one if it is running.
+    pub(crate) pulse: CachePadded<AtomicU64>,
+    /// Whether any other lane's node waits for one of this lane's.
+    pub(crate) has_dependents: bool,
+}
+
+impl LaneShared {
+    pub(crate) fn new(has_dependents: bool) -> Self {
+        LaneShared {
+            tide: Tide::new(),
+            pulse: CachePadded::new(AtomicU64::new(0)),
+            has_dependents,
+        }
+    }
+}
+
+/// Where a lane's values wait to be taken.
+pub(crate) struct LaneStore {
+    pub(crate) devices: Option<Arc<dyn DeviceStore>>,
+    pub(crate) outlets: Vec<Arc<dyn Outlet>>,
+}
+
+/// How a run is to go, apart from its graph.
+pub(crate) struct Rules {
+    pub(crate) mode: InitMode,
+    pub(crate) policy: FailurePolicy,
+    pub(crate) record: bool,
+    pub(crate) staging_budget_bytes: Option<u64>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) topology: Topology,
+    pub(crate) rules: Rules,
+    pub(crate) lanes: Box<[LaneShared]>,
+    pub(crate) stores: Box<[LaneStore]>,
+    /// The first one covers everything; its lanes are the run's threads.
+    pub(crate) barriers: Box<[BarrierCore]>,
+    pub(crate) epoch: Epoch,
+    host_len: u32,
+    attention: CachePadded<AtomicU32>,
+    failures: Mutex<Failures>,
+    /// A lane that sees the run stopped comes after this.
+    stop_stamp: AtomicU64,
+    signals: Mutex<Vec<Arc<Signal>>>,
+    closing: Mutex<Closing>,
+    closed: Condvar,
+}
+
+#[derive(Default)]
+struct Failures {
+    stopped: bool,
+    roots: Vec<(u32, InitError)>,
+    /// By node: will never run.
+    doomed: Vec<bool>,
+}
+
+struct Closing {
+    threads_left: u32,
+    logs: Vec<Log>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        topology: Topology,
+        rules: Rules,
+        lanes: Box<[LaneShared]>,
+        stores: Box<[LaneStore]>,
+        barriers: Box<[BarrierCore]>,
+        n_threads: u32,
+        host_len: u32,
+    ) -> Self {
+        Shared {
+            host_len,
+            topology,
+            rules,
+            lanes,
+            stores,
+            barriers,
+            epoch: Epoch::now(),
+            attention: CachePadded::new(AtomicU32::new(0)),
+            failures: Mutex::default(),
+            stop_stamp: AtomicU64::new(0),
+            signals: Mutex::default(),
+            closing: Mutex::new(Closing {
+                threads_left: n_threads,
+                logs: Vec::new(),
+            }),
+            closed: Condvar::new(),
+        }
+    }
+
+    /// Whether something has happened that a lane must look at before its next node.
+    #[inline]
+    pub(crate) fn wants_attention(&self) -> bool {
+        self.attention.load(Ordering::Relaxed) & (STOP | FAILED) != 0
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.attention.load(Ordering::Acquire) & STOP != 0
+    }
+
+    pub(crate) fn has_failures(&self) -> bool {
+        self.attention.load(Ordering::Acquire) & FAILED != 0
+    }
+
+    pub(crate) fn stop_stamp(&self) -> u64 {
+        self.stop_stamp.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_doomed(&self, lane: u32, pos: Pos) -> bool {
+        let node = self.topology.node_at(lane, pos) as usize;
+        lock(&self.failures).doomed.get(node).copied().unwrap_or(false)
+    }
+
+    /// Makes a thread of the run known, so that a stop wakes it.
+    pub(crate) fn add_signal(&self, signal: Arc<Signal>) {
+        lock(&self.signals).push(signal);
+    }
+
+    fn wake_all(&self) {
+        let signals = lock(&self.signals).clone();
+        for signal in signals {
+            signal.wake();
+        }
+    }
+
+    /// A node has failed. Under fail-fast the run stops here; else whatever depends on the node is doomed.
+    pub(crate) fn fail(
+        &self,
+        node: u32,
+        phase: Phase,
+        fault: Fault,
+        clock: &mut Clock,
+        log: Option<&mut Log>,
+    ) {
+        let mut doomed = vec![false; self.topology.nodes.len()];
+        doomed[node as usize] = true;
+        if phase == Phase::Open {
+            let lane = self.topology.nodes[node as usize].lane();
+            for (id, entry) in self.topology.nodes.iter().enumerate() {
+                doomed[id] |= entry.lane() == lane;
+            }
+        }
+        let first = if phase == Phase::Open { 0 } else { node };
+        self.topology.mark_dependents(first, &mut doomed);
+        let skipped = self.names_of(|id| doomed[id] && (id != node as usize || phase == Phase::Open));
+        let error = InitError::node_failed(self.topology.site(node, phase), fault, skipped);
+        match self.rules.policy {
+            FailurePolicy::FailFast => self.stop(error, clock, log),
+            FailurePolicy::CollectAll => self.doom(node, doomed, error, clock, log),
+        }
+    }
+
+    fn doom(&self, node: u32, doomed: Vec<bool>, error: InitError, clock: &mut Clock, log: Option<&mut Log>) {
+        {
+            let mut failures = lock(&self.failures);
+            failures.roots.push((node, error.clone()));
+            if failures.doomed.is_empty() {
+                failures.doomed = doomed.clone();
+            } else {
+                for (known, new) in failures.doomed.iter_mut().zip(&doomed) {
+                    *known |= new;
+                }
+            }
+        }
+        self.attention.fetch_or(FAILED, Ordering::Release);
+        let covers_doomed = |id: usize| {
+            let covers = self.topology.barriers[id].covers.as_deref();
+            covers.is_some_and(|covers| covers.iter().any(|node| doomed[*node as usize]))
+        };
+        self.settle_failed(covers_doomed, &error, clock, log);
+    }
+
+    /// Ends the run with an error, unless it has ended. True if this call did.
+    fn stop(&self, error: InitError, clock: &mut Clock, log: Option<&mut Log>) {
+        {
+            let mut failures = lock(&self.failures);
+            if failures.stopped || self.barriers[0].is_settled() {
+                return;
+            }
+            failures.stopped = true;
+        }
+        self.stop_stamp.fetch_max(clock.last(), Ordering::AcqRel);
+        self.attention.fetch_or(STOP, Ordering::Release);
+        self.settle_failed(|_| true, &error, clock, log);
+        self.wake_all();
+    }
+
+    fn settle_failed(
+        &self,
+        which: impl Fn(usize) -> bool,
+        error: &InitError,
+        clock: &mut Clock,
+        mut log: Option<&mut Log>,
+    ) {
+        for (id, barrier) in self.barriers.iter().enumerate().rev() {
+            if which(id)
+                && barrier.settle(Err(error.clone()))
+                && let Some(log) = &mut log
+            {
+                log.moment(0, clock.next(), Moment::Settled(id as u32, Settled::Failed));
+            }
+        }
+    }
+
+    /// How many nodes the host lane has.
+    pub(crate) fn host_len(&self) -> u32 {
+        self.host_len
+    }
+
+    /// Notes that a lane has come to `pos` and runs nothing.
+    pub(crate) fn rest(&self, lane: u32, pos: Pos) {
+        self.lanes[lane as usize]
+            .pulse
+            .store(u64::from(pos) * 2, Ordering::Relaxed);
+    }
+
+    /// Cancels the run from any thread, unless it has ended.
+    pub(crate) fn cancel(&self) {
+        if self.barriers[0].is_settled() {
+            return;
+        }
+        let running = self.running_nodes().next().map(|node| self.site_of(node));
+        let skipped = self.names_of(|id| !self.has_finished(id));
+        let mut clock = Clock::new(self.epoch);
+        clock.now();
+        let mut log = self.rules.record.then(|| Log::new(crate::sync::thread_number()));
+        if let Some(log) = &mut log {
+            log.moment(0, clock.last(), Moment::Cancelled);
+        }
+        self.stop(InitError::cancelled(running, skipped), &mut clock, log.as_mut());
+        if let Some(log) = log {
+            lock(&self.closing).logs.push(log);
+        }
+    }
+
+    fn site_of(&self, node: u32) -> Site {
+        self.topology.site(node, self.topology.phase(node))
+    }
+
+    /// The nodes that are running now, as far as can be seen from here.
+    pub(crate) fn running_nodes(&self) -> impl Iterator<Item = u32> {
+        self.lanes.iter().enumerate().filter_map(|(lane, shared)| {
+            let pulse = shared.pulse.load(Ordering::Relaxed);
+            (pulse & 1 == 1).then(|| self.topology.node_at(lane as u32, (pulse / 2) as Pos))
+        })
+    }
+
+    fn has_finished(&self, node: usize) -> bool {
+        let entry = self.topology.nodes[node];
+        let pulse = self.lanes[entry.lane() as usize].pulse.load(Ordering::Relaxed);
+        u64::from(entry.pos) < pulse / 2
+    }
+
+    fn names_of(&self, which: impl Fn(usize) -> bool) -> Vec<String> {
+        let ids = (0..self.topology.nodes.len()).filter(|id| which(*id));
+        ids.map(|id| self.topology.name(id as u32).to_string()).collect()
+    }
+
+    /// The last thread of a run has run all its nodes: decides the outcome.
+    pub(crate) fn decide(&self) -> Settled {
+        let mut roots = std::mem::take(&mut lock(&self.failures).roots);
+        roots.sort_by_key(|(node, _)| *node);
+        let mut errors = roots.into_iter().map(|(_, error)| error);
+        let (outcome, how) = match errors.next() {
+            None => (Ok(()), Settled::Ready),
+            Some(first) => (Err(first.with_others(errors.collect())), Settled::Failed),
+        };
+        self.barriers[0].settle(outcome);
+        self.wake_all();
+        how
+    }
+
+    /// A thread of the run is through with everything, its lanes closed.
+    pub(crate) fn thread_closed(&self, log: Option<Log>) {
+        let mut closing = lock(&self.closing);
+        closing.threads_left -= 1;
+        closing.logs.extend(log);
+        let last = closing.threads_left == 0;
+        drop(closing);
+        if last {
+            self.closed.notify_all();
+        }
+    }
+
+    /// Whether every thread of the run is through.
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.closing).threads_left == 0
+    }
+
+    /// Blocks until every thread of the run is through, and gives what they noted down.
+    pub(crate) fn wait_closed<R>(&self, with: impl FnOnce(&[Log]) -> R) -> R {
+        let mut closing = lock(&self.closing);
+        while closing.threads_left > 0 {
+            closing = self
+                .closed
+                .wait(closing)
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        with(&closing.logs)
+    }
+
+    pub(crate) fn events(&self) -> Vec<Event> {
+        self.wait_closed(|logs| super::log::merge(logs, &self.topology))
+    }
+}
+
+/// How a node that failed is noted down.
+pub(crate) fn ending_of(fault: &Fault) -> Ending {
+    match fault {
+        Fault::Error(_) => Ending::Failed,
+        Fault::Panic(_) => Ending::Panicked,
+        Fault::Stopped => Ending::Stopped,
+    }
+}

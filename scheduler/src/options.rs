@@ -1,0 +1,53 @@
+//! How a run is to go, apart from its graph and its mode.
+
+use crate::mode::FailurePolicy;
+
+/// Options of a run. The default: fail fast, record nothing, no staging budget.
+///
+/// ```
+/// use scheduler::{FailurePolicy, InitGraph, InitMode, RunOptions};
+///
+/// let options = RunOptions::new().failure_policy(FailurePolicy::CollectAll).record().staging_budget_bytes(64 << 20);
+/// let run = InitGraph::new().start_with(InitMode::Serial, options)?;
+/// run.ready().wait()?;
+/// # Ok::<(), scheduler::InitError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    pub(crate) policy: FailurePolicy,
+    pub(crate) record: bool,
+    pub(crate) staging_budget_bytes: Option<u64>,
+    pub(crate) thread_prefix: Option<String>,
+}
+
+impl RunOptions {
+    /// The default options.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What to do when a node fails.
+    pub fn failure_policy(mut self, policy: FailurePolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Record events, so that [`Run::trace`](crate::Run::trace) has something to show. Costs about 20 ns and 32 bytes per node.
+    pub fn record(mut self) -> Self {
+        self.record = true;
+        self
+    }
+
+    /// Let host values that wait for device setup hold at most this many bytes, as
+    /// [`OperatorType::host_bytes`](crate::OperatorType::host_bytes) counts them. One value is always admitted.
+    pub fn staging_budget_bytes(mut self, bytes: u64) -> Self {
+        self.staging_budget_bytes = Some(bytes);
+        self
+    }
+
+    /// Name the run's threads `<prefix>-<lane>`. The default prefix is `init`.
+    pub fn thread_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.thread_prefix = Some(prefix.into());
+        self
+    }
+}

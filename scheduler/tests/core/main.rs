@@ -1,0 +1,6 @@
+//! What the core promises, on small graphs with known answers: one test per promise, in every mode.
+
+mod barriers;
+mod failure;
+mod results;
+mod support;
