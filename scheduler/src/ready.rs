@@ -64,6 +64,7 @@ impl LanePlan {
     }
 
     /// The edges of the node at `pos`, in a sealed plan.
+    #[allow(dead_code)]
     pub(crate) fn edges_of(&self, pos: Pos) -> &[Edge] {
         let from = self.edges.partition_point(|edge| edge.pos < pos);
         let len = self.edges[from..].partition_point(|edge| edge.pos == pos);

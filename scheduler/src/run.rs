@@ -12,6 +12,7 @@ use crate::graph::refs::{HasValue, NodeRef, Place};
 use crate::mode::InitMode;
 use crate::slot::Slot;
 use crate::sync::{Arc, thread};
+use crate::trace::Trace;
 
 /// A run of an [`InitGraph`](crate::InitGraph).
 ///
@@ -89,6 +90,11 @@ impl Run {
             events,
             staging_budget_bytes: self.shared.rules.staging_budget_bytes,
         }
+    }
+
+    /// What happened, ready to be asked; see [`record`](Run::record).
+    pub fn trace(&self) -> Trace {
+        Trace::new(self.record())
     }
 
     fn join_threads(&mut self) {

@@ -51,6 +51,7 @@ impl<'a> RunningLane<'a> {
     }
 
     fn leave(&mut self, cx: &mut Cx) {
+        cx.rest(self.task.cursor.pos());
         cx.leave(&mut self.task.actions);
     }
 

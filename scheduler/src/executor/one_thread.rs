@@ -15,9 +15,6 @@ pub(crate) fn run_all(shared: Arc<Shared>, mut lanes: Vec<RunningLane<'_>>) {
         InitMode::Serial => run_serial(&mut lanes, &mut cx),
         _ => run_inline(&mut lanes, &mut cx),
     }
-    for lane in &lanes {
-        cx.shared.rest(lane.task.lane, lane.task.cursor.pos());
-    }
     cx.conclude();
     // The host lane's values go first; then the lanes, the newest first.
     let (host, devices) = lanes.split_first_mut().expect("a graph has a host lane");

@@ -234,13 +234,6 @@ impl Shared {
         self.host_len
     }
 
-    /// Notes that a lane has come to `pos` and runs nothing.
-    pub(crate) fn rest(&self, lane: u32, pos: Pos) {
-        self.lanes[lane as usize]
-            .pulse
-            .store(u64::from(pos) * 2, Ordering::Relaxed);
-    }
-
     /// Cancels the run from any thread, unless it has ended.
     pub(crate) fn cancel(&self) {
         if self.barriers[0].is_settled() {

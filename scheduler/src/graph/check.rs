@@ -28,7 +28,9 @@ use crate::event::NodeId;
 pub fn order_for<S: AsRef<str>>(names: &[S], edges: &[(usize, usize)]) -> Result<Vec<usize>, InitError> {
     if let Some((node, on)) = edges.iter().find(|(node, on)| (*node).max(*on) >= names.len()) {
         let n = names.len();
-        return Err(InitError::graph(format!("edge ({node}, {on}) is outside of the {n} things that have names")));
+        return Err(InitError::graph(format!(
+            "edge ({node}, {on}) is outside of the {n} things that have names"
+        )));
     }
     let mut graph = DiGraph::<(), (), u32>::with_capacity(names.len(), edges.len());
     // toposort's order is the reverse of the order in which its search finishes nodes, hence the mirrored indices.
@@ -40,7 +42,10 @@ pub fn order_for<S: AsRef<str>>(names: &[S], edges: &[(usize, usize)]) -> Result
         graph.add_edge(mirror(on), mirror(node), ());
     }
     match toposort(&graph, None) {
-        Ok(order) => Ok(order.into_iter().map(|node| names.len() - 1 - node.index()).collect()),
+        Ok(order) => Ok(order
+            .into_iter()
+            .map(|node| names.len() - 1 - node.index())
+            .collect()),
         Err(_) => {
             let path = find_cycle(&graph).expect("no order means a cycle");
             let name = |node: &NodeIndex<u32>| names[names.len() - 1 - node.index()].as_ref().to_owned();
@@ -73,13 +78,17 @@ impl<H: HostLane> InitGraph<H> {
         let n = self.nodes.len() as u32;
         if let Some((node, on)) = self.edges.iter().find(|(node, on)| (*node).max(*on) >= n) {
             let outside = node.max(on);
-            return Err(InitError::graph(format!("an edge names node {outside}, but the graph has {n} nodes")));
+            return Err(InitError::graph(format!(
+                "an edge names node {outside}, but the graph has {n} nodes"
+            )));
         }
         let Some((node, on)) = self.edges.iter().find(|(node, on)| on >= node) else {
             return Ok(());
         };
         if let Some(path) = find_cycle(&self.to_petgraph()) {
-            return Err(InitError::cycle(path.iter().map(|node| self.name(node.index())).collect()));
+            return Err(InitError::cycle(
+                path.iter().map(|node| self.name(node.index())).collect(),
+            ));
         }
         let (node, on) = (self.name(*node as usize), self.name(*on as usize));
         Err(InitError::graph(format!(
@@ -92,7 +101,10 @@ impl<H: HostLane> InitGraph<H> {
         if entry.lane() != 0 {
             return self.lanes[entry.lane() as usize].names[entry.pos as usize].to_string();
         }
-        match self.host_names.binary_search_by_key(&(id as u32), |(node, _)| *node) {
+        match self
+            .host_names
+            .binary_search_by_key(&(id as u32), |(node, _)| *node)
+        {
             Ok(i) => self.host_names[i].1.to_string(),
             Err(_) => self.name(id + 1) + " (host)",
         }
@@ -101,9 +113,16 @@ impl<H: HostLane> InitGraph<H> {
 
 /// A shortest cycle through the earliest node that is on one: that node first, and again at the end.
 fn find_cycle<N>(graph: &DiGraph<N, (), u32>) -> Option<Vec<NodeIndex<u32>>> {
-    let loops = graph.edge_references().filter(|edge| edge.source() == edge.target()).map(|edge| edge.source());
+    let loops = graph
+        .edge_references()
+        .filter(|edge| edge.source() == edge.target())
+        .map(|edge| edge.source());
     let components = kosaraju_scc(graph);
-    let in_components = components.iter().filter(|component| component.len() > 1).flatten().copied();
+    let in_components = components
+        .iter()
+        .filter(|component| component.len() > 1)
+        .flatten()
+        .copied();
     let start = loops.chain(in_components).min()?;
     // Breadth first from `start` until an edge leads back to it.
     let mut came_from = vec![None; graph.node_count()];

@@ -9,7 +9,7 @@ use std::thread::ThreadId;
 use scheduler::{BoxError, OperatorType};
 
 /// What happened, in order, as the user's own code saw it.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Diary(Arc<Mutex<Vec<(String, ThreadId)>>>);
 
 impl Diary {
@@ -49,6 +49,7 @@ impl Diary {
 }
 
 /// A value that says when it is dropped, unless it was taken.
+#[derive(Debug)]
 pub struct Tracked {
     pub name: String,
     diary: Diary,
