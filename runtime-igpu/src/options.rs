@@ -1,0 +1,68 @@
+//! What a caller may choose.
+
+use std::time::Duration;
+
+/// Options of the decode engine; the defaults suit a laptop with an integrated GPU.
+#[derive(Clone, Debug)]
+pub struct IgpuOptions {
+    /// Which adapter to decode on.
+    pub adapter: AdapterChoice,
+    /// Which shape of matrix-vector kernel to use; `None` chooses by the adapter's type.
+    pub matvec: Option<MatvecShape>,
+    /// How weights reach the device; `None` chooses by the adapter's type and features.
+    pub upload: Option<UploadPath>,
+    /// The longest sequence, in tokens; `None` takes the model's context length.
+    pub context_length: Option<u32>,
+    /// Tokens the KV cache has room for before it first grows; at most the context length.
+    pub kv_capacity: u32,
+    /// Device memory the engine may take, in bytes; `None` takes what the machine says is available where it says so.
+    pub memory_budget_bytes: Option<u64>,
+    /// How long one submission may run before the device counts as stalled.
+    pub stall_timeout: Duration,
+}
+
+impl Default for IgpuOptions {
+    fn default() -> Self {
+        Self {
+            adapter: AdapterChoice::Auto,
+            matvec: None,
+            upload: None,
+            context_length: None,
+            kv_capacity: 512,
+            memory_budget_bytes: None,
+            stall_timeout: Duration::from_secs(120),
+        }
+    }
+}
+
+/// Which adapter to decode on.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum AdapterChoice {
+    /// A GPU, integrated before discrete; an adapter of CPU type only where there is nothing else.
+    #[default]
+    Auto,
+    /// A GPU or nothing.
+    GpuOnly,
+    /// An adapter of CPU type, such as Mesa's lavapipe.
+    Cpu,
+    /// The first adapter whose name contains this, ignoring case.
+    Named(String),
+}
+
+/// The two shapes of the quantized matrix-vector kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MatvecShape {
+    /// Wide workgroups share few rows and read neighbouring words: for GPUs.
+    Gpu,
+    /// Workgroups as wide as a vector register own many rows and keep their inputs in registers: for CPU adapters.
+    CpuAdapter,
+}
+
+/// How weights reach the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UploadPath {
+    /// Written into the device buffer itself, mapped at creation. Needs memory that host and device share.
+    Mapped,
+    /// Copied through small staging chunks, so that memory never doubles.
+    Staged,
+}

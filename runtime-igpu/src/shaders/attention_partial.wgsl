@@ -1,0 +1,82 @@
+// Attention of one query over one stretch of the cache: a workgroup per query head and stretch of STRETCH positions.
+//
+// The softmax is left open: each stretch gives its largest score, its sum of exponentials and its weighted values;
+// attention_combine.wgsl puts the stretches together. So an invocation's work does not grow with the context.
+//
+//   query [heads, HEAD_DIM]    keys, values [kv_heads, capacity, HEAD_DIM]
+//   partials [heads, max_stretches, HEAD_DIM + 2]: weighted values, largest score, sum of exponentials
+//
+// window 0: all positions up to the new one are seen; else only the last `window` of them.
+
+//!include state
+
+struct Params {
+    group_size: u32,
+    capacity: u32,
+    max_stretches: u32,
+    window: u32,
+    scale: f32,
+    softcap: f32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<uniform> state: State;
+@group(0) @binding(2) var<storage, read> query: array<f32>;
+@group(0) @binding(3) var<storage, read> keys: array<f32>;
+@group(0) @binding(4) var<storage, read> values: array<f32>;
+@group(0) @binding(5) var<storage, read_write> partials: array<f32>;
+
+//!include reduce
+
+var<workgroup> weights: array<f32, STRETCH>;
+
+@compute @workgroup_size(WORKGROUP)
+fn main(at: Invocation) {
+    let head = at.group.x;
+    let stretch = at.group.y;
+    let length = state.position + 1u;
+    var begin = 0u;
+    if (params.window != 0u && length > params.window) {
+        begin = length - params.window;
+    }
+    let from = begin + stretch * STRETCH;
+    let n = min(STRETCH, max(length, from) - from);
+    let cache = (head / params.group_size) * params.capacity * HEAD_DIM;
+
+    var largest = -3.4e38;
+    for (var i = at.lane; i < n; i += WORKGROUP) {
+        let row = cache + (from + i) * HEAD_DIM;
+        var score = 0.0;
+        for (var d = 0u; d < HEAD_DIM; d++) {
+            score += query[head * HEAD_DIM + d] * keys[row + d];
+        }
+        score *= params.scale;
+        if (params.softcap > 0.0) {
+            score = params.softcap * tanh(clamp(score / params.softcap, -15.0, 15.0));
+        }
+        weights[i] = score;
+        largest = max(largest, score);
+    }
+    largest = workgroup_max(largest, at);
+    var sum = 0.0;
+    for (var i = at.lane; i < n; i += WORKGROUP) {
+        let weight = exp(weights[i] - largest);
+        weights[i] = weight;
+        sum += weight;
+    }
+    // The barriers inside also publish the weights.
+    sum = workgroup_sum(sum, at);
+
+    let out = (head * params.max_stretches + stretch) * (HEAD_DIM + 2u);
+    for (var d = at.lane; d < HEAD_DIM; d += WORKGROUP) {
+        var value = 0.0;
+        for (var i = 0u; i < n; i++) {
+            value += weights[i] * values[cache + (from + i) * HEAD_DIM + d];
+        }
+        partials[out + d] = value;
+    }
+    if (at.lane == 0u) {
+        partials[out + HEAD_DIM] = largest;
+        partials[out + HEAD_DIM + 1u] = sum;
+    }
+}
