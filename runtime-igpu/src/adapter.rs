@@ -36,13 +36,27 @@ impl IgpuAdapter {
         // The sort is stable: among equals the driver's own order stays.
         candidates.sort_by_key(|(info, _)| rank(info.device_type));
         let names: Vec<_> = candidates.iter().map(|(info, _)| describe(info)).collect();
-        let n_gpus = candidates.iter().filter(|(info, _)| is_gpu(info.device_type)).count();
-        let chosen = candidates.into_iter().find(|(info, _)| fits(&options.adapter, info));
+        let n_gpus = candidates
+            .iter()
+            .filter(|(info, _)| is_gpu(info.device_type))
+            .count();
+        let chosen = candidates
+            .into_iter()
+            .find(|(info, _)| fits(&options.adapter, info));
         let Some((info, raw)) = chosen else {
-            return Err(IgpuError::new(Kind::NoAdapter, no_adapter_message(&options.adapter, &names)));
+            return Err(IgpuError::new(
+                Kind::NoAdapter,
+                no_adapter_message(&options.adapter, &names),
+            ));
         };
         let (limits, features) = (raw.limits(), raw.features());
-        let adapter = Self { raw, info, limits, features, n_gpus };
+        let adapter = Self {
+            raw,
+            info,
+            limits,
+            features,
+            n_gpus,
+        };
         adapter.check(options)?;
         Ok(adapter)
     }
@@ -50,13 +64,28 @@ impl IgpuAdapter {
     fn check(&self, options: &IgpuOptions) -> Result<()> {
         let limits = &self.limits;
         let needs = [
-            ("storage buffers per stage", limits.max_storage_buffers_per_shader_stage, MIN_STORAGE_BUFFERS),
-            ("invocations per workgroup", limits.max_compute_invocations_per_workgroup, MIN_WORKGROUP),
-            ("workgroup size", limits.max_compute_workgroup_size_x, MIN_WORKGROUP),
+            (
+                "storage buffers per stage",
+                limits.max_storage_buffers_per_shader_stage,
+                MIN_STORAGE_BUFFERS,
+            ),
+            (
+                "invocations per workgroup",
+                limits.max_compute_invocations_per_workgroup,
+                MIN_WORKGROUP,
+            ),
+            (
+                "workgroup size",
+                limits.max_compute_workgroup_size_x,
+                MIN_WORKGROUP,
+            ),
         ];
         for (what, has, needs) in needs {
             if has < needs {
-                let message = format!("adapter {} allows {has} {what}, the kernels need {needs}", self.description());
+                let message = format!(
+                    "adapter {} allows {has} {what}, the kernels need {needs}",
+                    self.description()
+                );
                 return Err(IgpuError::new(Kind::Limit, message));
             }
         }
@@ -82,8 +111,12 @@ impl IgpuAdapter {
 
     /// A line that a user should see: set when decoding falls to an adapter of CPU type because nothing else is there.
     pub fn notice(&self) -> Option<String> {
-        (self.is_cpu() && self.n_gpus == 0)
-            .then(|| format!("no GPU found: decoding on {}, which is the CPU itself", self.description()))
+        (self.is_cpu() && self.n_gpus == 0).then(|| {
+            format!(
+                "no GPU found: decoding on {}, which is the CPU itself",
+                self.description()
+            )
+        })
     }
 
     pub(crate) fn can_map(&self) -> bool {
@@ -92,16 +125,27 @@ impl IgpuAdapter {
 
     /// Whether host and device share one memory.
     pub(crate) fn is_unified(&self) -> bool {
-        matches!(self.info.device_type, wgpu::DeviceType::Cpu | wgpu::DeviceType::IntegratedGpu)
+        matches!(
+            self.info.device_type,
+            wgpu::DeviceType::Cpu | wgpu::DeviceType::IntegratedGpu
+        )
     }
 
     pub(crate) fn upload_path(&self, options: &IgpuOptions) -> UploadPath {
-        let default = if self.is_unified() && self.can_map() { UploadPath::Mapped } else { UploadPath::Staged };
+        let default = if self.is_unified() && self.can_map() {
+            UploadPath::Mapped
+        } else {
+            UploadPath::Staged
+        };
         options.upload.unwrap_or(default)
     }
 
     pub(crate) fn matvec_shape(&self, options: &IgpuOptions) -> MatvecShape {
-        let default = if self.is_cpu() { MatvecShape::CpuAdapter } else { MatvecShape::Gpu };
+        let default = if self.is_cpu() {
+            MatvecShape::CpuAdapter
+        } else {
+            MatvecShape::Gpu
+        };
         options.matvec.unwrap_or(default)
     }
 }
@@ -111,8 +155,10 @@ fn instance() -> wgpu::Instance {
     descriptor.backends = wgpu::Backends::PRIMARY;
     // Validation layers are a developer's tool; they would slow start-up down in debug builds.
     descriptor.flags = wgpu::InstanceFlags::empty();
-    descriptor.memory_budget_thresholds =
-        wgpu::MemoryBudgetThresholds { for_resource_creation: Some(95), for_device_loss: None };
+    descriptor.memory_budget_thresholds = wgpu::MemoryBudgetThresholds {
+        for_resource_creation: Some(95),
+        for_device_loss: None,
+    };
     wgpu::Instance::new(descriptor)
 }
 
@@ -143,7 +189,10 @@ fn fits(choice: &AdapterChoice, info: &wgpu::AdapterInfo) -> bool {
 }
 
 fn describe(info: &wgpu::AdapterInfo) -> String {
-    format!("{} ({:?}, {:?}, {})", info.name, info.device_type, info.backend, info.driver_info)
+    format!(
+        "{} ({:?}, {:?}, {})",
+        info.name, info.device_type, info.backend, info.driver_info
+    )
 }
 
 fn no_adapter_message(choice: &AdapterChoice, names: &[String]) -> String {
@@ -154,9 +203,14 @@ fn no_adapter_message(choice: &AdapterChoice, names: &[String]) -> String {
         AdapterChoice::Named(part) => format!("an adapter named like {part:?}"),
     };
     if names.is_empty() {
-        format!("found no graphics adapter while looking for {wanted}: no Vulkan, Metal or DX12 driver is installed or usable")
+        format!(
+            "found no graphics adapter while looking for {wanted}: no Vulkan, Metal or DX12 driver is installed or usable"
+        )
     } else {
-        format!("found no adapter that is {wanted}; there is: {}", names.join(", "))
+        format!(
+            "found no adapter that is {wanted}; there is: {}",
+            names.join(", ")
+        )
     }
 }
 
@@ -166,11 +220,19 @@ mod tests {
 
     #[test]
     fn gpus_go_before_cpu_adapters() {
-        let mut kinds = [wgpu::DeviceType::Cpu, wgpu::DeviceType::DiscreteGpu, wgpu::DeviceType::IntegratedGpu];
+        let mut kinds = [
+            wgpu::DeviceType::Cpu,
+            wgpu::DeviceType::DiscreteGpu,
+            wgpu::DeviceType::IntegratedGpu,
+        ];
         kinds.sort_by_key(|&kind| rank(kind));
         assert_eq!(
             kinds,
-            [wgpu::DeviceType::IntegratedGpu, wgpu::DeviceType::DiscreteGpu, wgpu::DeviceType::Cpu]
+            [
+                wgpu::DeviceType::IntegratedGpu,
+                wgpu::DeviceType::DiscreteGpu,
+                wgpu::DeviceType::Cpu
+            ]
         );
     }
 

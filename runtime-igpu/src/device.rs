@@ -17,7 +17,6 @@ const WAIT_SLICE: Duration = Duration::from_millis(50);
 pub(crate) struct Gpu {
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
-    pub(crate) limits: wgpu::Limits,
     pub(crate) has_subgroups: bool,
     health: Arc<Health>,
     stall_timeout: Duration,
@@ -53,7 +52,10 @@ impl Gpu {
         let health = Arc::new(Health::default());
         let for_errors = Arc::clone(&health);
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
-            let mut first = for_errors.uncaptured.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut first = for_errors
+                .uncaptured
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             first.get_or_insert_with(|| error.to_string());
         }));
         let for_loss = Arc::clone(&health);
@@ -63,7 +65,6 @@ impl Gpu {
         Ok(Self {
             device,
             queue,
-            limits: adapter.limits.clone(),
             has_subgroups: features.contains(wgpu::Features::SUBGROUP),
             health,
             stall_timeout,
@@ -77,7 +78,11 @@ impl Gpu {
         let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
         let value = self.guarded(|| call(&self.device));
         // Popping resolves at once on native backends; scopes go in reverse order.
-        let errors = [validation.pop().now_or_never(), internal.pop().now_or_never(), memory.pop().now_or_never()];
+        let errors = [
+            validation.pop().now_or_never(),
+            internal.pop().now_or_never(),
+            memory.pop().now_or_never(),
+        ];
         let value = value?;
         match errors.into_iter().flatten().flatten().next() {
             Some(error) => Err(self.classify(error)),
@@ -111,9 +116,16 @@ impl Gpu {
     /// When the device was lost, or an error outside any scope was reported since the last look.
     pub(crate) fn check(&self) -> Result<()> {
         self.check_lost()?;
-        let mut first = self.health.uncaptured.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = self
+            .health
+            .uncaptured
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         match first.take() {
-            Some(text) => Err(IgpuError::new(Kind::Shader, format!("rejected by the graphics library: {text}"))),
+            Some(text) => Err(IgpuError::new(
+                Kind::Shader,
+                format!("rejected by the graphics library: {text}"),
+            )),
             None => Ok(()),
         }
     }
@@ -125,7 +137,10 @@ impl Gpu {
         }
     }
 
-    pub(crate) fn submit(&self, commands: impl IntoIterator<Item = wgpu::CommandBuffer>) -> Result<wgpu::SubmissionIndex> {
+    pub(crate) fn submit(
+        &self,
+        commands: impl IntoIterator<Item = wgpu::CommandBuffer>,
+    ) -> Result<wgpu::SubmissionIndex> {
         self.check_lost()?;
         self.guarded(|| self.queue.submit(commands))
     }
@@ -134,7 +149,10 @@ impl Gpu {
     pub(crate) fn wait(&self, submission: &wgpu::SubmissionIndex) -> Result<()> {
         let started = Instant::now();
         loop {
-            let poll = wgpu::PollType::Wait { submission_index: Some(submission.clone()), timeout: Some(WAIT_SLICE) };
+            let poll = wgpu::PollType::Wait {
+                submission_index: Some(submission.clone()),
+                timeout: Some(WAIT_SLICE),
+            };
             let outcome = self.guarded(|| self.device.poll(poll))?;
             self.check()?;
             match outcome {
@@ -155,7 +173,12 @@ impl Gpu {
     }
 
     /// Reads the start of a mappable buffer once `submission` is done.
-    pub(crate) fn read(&self, buffer: &wgpu::Buffer, bytes: u64, submission: &wgpu::SubmissionIndex) -> Result<wgpu::BufferView> {
+    pub(crate) fn read(
+        &self,
+        buffer: &wgpu::Buffer,
+        bytes: u64,
+        submission: &wgpu::SubmissionIndex,
+    ) -> Result<wgpu::BufferView> {
         let mapped = Arc::new(OnceLock::new());
         let for_callback = Arc::clone(&mapped);
         buffer.map_async(wgpu::MapMode::Read, ..bytes, move |outcome| {
@@ -168,7 +191,10 @@ impl Gpu {
                 Some(Ok(())) => break,
                 Some(Err(error)) => {
                     self.check()?;
-                    return Err(IgpuError::new(Kind::DeviceLost, format!("cannot read back: {error}")));
+                    return Err(IgpuError::new(
+                        Kind::DeviceLost,
+                        format!("cannot read back: {error}"),
+                    ));
                 }
                 None if started.elapsed() > self.stall_timeout => {
                     return Err(IgpuError::new(Kind::Stalled, "read-back was never mapped"));

@@ -39,7 +39,15 @@ pub(crate) enum Kind {
 
 impl IgpuError {
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { inner: Arc::new(Inner { kind, message: message.into(), operator: None, node: None, source: None }) }
+        Self {
+            inner: Arc::new(Inner {
+                kind,
+                message: message.into(),
+                operator: None,
+                node: None,
+                source: None,
+            }),
+        }
     }
 
     /// Names the operator at fault, unless an inner site already did.
@@ -132,7 +140,9 @@ impl IgpuError {
 impl fmt::Display for IgpuError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.operator(), self.node()) {
-            (Some(operator), Some(node)) if operator != node => write!(f, "operator {operator}, node {node}: ")?,
+            (Some(operator), Some(node)) if operator != node => {
+                write!(f, "operator {operator}, node {node}: ")?
+            }
             (Some(operator), _) => write!(f, "operator {operator}: ")?,
             (None, Some(node)) => write!(f, "node {node}: ")?,
             (None, None) => {}
@@ -149,6 +159,9 @@ impl fmt::Debug for IgpuError {
 
 impl std::error::Error for IgpuError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.inner.source.as_ref().map(|source| &**source as &(dyn std::error::Error + 'static))
+        self.inner
+            .source
+            .as_ref()
+            .map(|source| &**source as &(dyn std::error::Error + 'static))
     }
 }

@@ -35,9 +35,18 @@ impl Kernel {
     }
 
     fn create(gpu: &Gpu, spec: &KernelSpec, text: &str, label: &str) -> Result<Self> {
-        let entries: Vec<_> = spec.shader.bindings().iter().zip(0..).map(|(&access, i)| layout_entry(i, access)).collect();
+        let entries: Vec<_> = spec
+            .shader
+            .bindings()
+            .iter()
+            .zip(0..)
+            .map(|(&access, i)| layout_entry(i, access))
+            .collect();
         gpu.checked(|device| {
-            let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: Some(label), entries: &entries });
+            let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+                label: Some(label),
+                entries: &entries,
+            });
             let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
                 label: Some(label),
                 bind_group_layouts: &[Some(&layout)],
@@ -59,14 +68,24 @@ impl Kernel {
                 },
                 cache: None,
             });
-            Self { pipeline, layout, spec: spec.clone() }
+            Self {
+                pipeline,
+                layout,
+                spec: spec.clone(),
+            }
         })
     }
 
     /// One dispatch over zeroed parameters, which every kernel takes as no work.
     fn warm_up(&self, gpu: &Gpu) -> Result<()> {
         let commands = gpu.checked(|device| {
-            let buffers: Vec<_> = self.spec.shader.bindings().iter().map(|&access| dummy(device, access)).collect();
+            let buffers: Vec<_> = self
+                .spec
+                .shader
+                .bindings()
+                .iter()
+                .map(|&access| dummy(device, access))
+                .collect();
             let bind_group = self.bind(device, buffers.iter().map(wgpu::Buffer::as_entire_binding));
             let mut encoder = device.create_command_encoder(&Default::default());
             let mut pass = encoder.begin_compute_pass(&Default::default());
@@ -85,8 +104,15 @@ impl Kernel {
         device: &wgpu::Device,
         resources: impl IntoIterator<Item = wgpu::BindingResource<'a>>,
     ) -> wgpu::BindGroup {
-        let entries: Vec<_> = (0..).zip(resources).map(|(binding, resource)| wgpu::BindGroupEntry { binding, resource }).collect();
-        device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout: &self.layout, entries: &entries })
+        let entries: Vec<_> = (0..)
+            .zip(resources)
+            .map(|(binding, resource)| wgpu::BindGroupEntry { binding, resource })
+            .collect();
+        device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: None,
+            layout: &self.layout,
+            entries: &entries,
+        })
     }
 }
 
@@ -95,7 +121,12 @@ fn dummy(device: &wgpu::Device, access: Access) -> wgpu::Buffer {
         Access::Uniform => wgpu::BufferUsages::UNIFORM,
         Access::Read | Access::Write => wgpu::BufferUsages::STORAGE,
     };
-    device.create_buffer(&wgpu::BufferDescriptor { label: None, size: 4096, usage, mapped_at_creation: false })
+    device.create_buffer(&wgpu::BufferDescriptor {
+        label: None,
+        size: 4096,
+        usage,
+        mapped_at_creation: false,
+    })
 }
 
 fn layout_entry(binding: u32, access: Access) -> wgpu::BindGroupLayoutEntry {
@@ -107,7 +138,11 @@ fn layout_entry(binding: u32, access: Access) -> wgpu::BindGroupLayoutEntry {
     wgpu::BindGroupLayoutEntry {
         binding,
         visibility: wgpu::ShaderStages::COMPUTE,
-        ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
+        ty: wgpu::BindingType::Buffer {
+            ty,
+            has_dynamic_offset: false,
+            min_binding_size: None,
+        },
         count: None,
     }
 }

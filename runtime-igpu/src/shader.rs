@@ -64,7 +64,9 @@ impl Shader {
             Shader::SkipRmsNorm => &[Uniform, Read, Read, Read, Write, Write],
             Shader::EmbedFloat | Shader::AttentionCombine => &[Uniform, Uniform, Read, Write],
             Shader::EmbedQuantized | Shader::AttentionPartial => &[Uniform, Uniform, Read, Read, Read, Write],
-            Shader::RopeAppend => &[Uniform, Uniform, Read, Read, Read, Read, Read, Write, Write, Write],
+            Shader::RopeAppend => &[
+                Uniform, Uniform, Read, Read, Read, Read, Read, Write, Write, Write,
+            ],
             Shader::Unary | Shader::Argmax | Shader::Copy => &[Uniform, Read, Write],
         }
     }
@@ -83,13 +85,10 @@ pub(crate) struct KernelSpec {
 
 impl KernelSpec {
     pub(crate) fn new(shader: Shader, constants: impl Into<Vec<(&'static str, u32)>>) -> Self {
-        Self { shader, constants: constants.into() }
-    }
-
-    /// The value of a constant.
-    #[cfg(test)]
-    pub(crate) fn constant(&self, name: &str) -> Option<u32> {
-        self.constants.iter().find(|(n, _)| *n == name).map(|&(_, value)| value)
+        Self {
+            shader,
+            constants: constants.into(),
+        }
     }
 
     /// The kernel's name: the file and its constants.
@@ -175,8 +174,14 @@ mod tests {
     fn includes_are_expanded_and_constants_come_first() {
         let spec = KernelSpec::new(Shader::EmbedFloat, [("TABLE_TYPE", 1), ("WORKGROUP", 64)]);
         let text = spec.compose(false);
-        assert!(text.starts_with("const TABLE_TYPE: u32 = 1u;\nconst WORKGROUP: u32 = 64u;\n"), "{text}");
-        assert!(text.contains("struct State") && text.contains("fn decode_float"), "{text}");
+        assert!(
+            text.starts_with("const TABLE_TYPE: u32 = 1u;\nconst WORKGROUP: u32 = 64u;\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("struct State") && text.contains("fn decode_float"),
+            "{text}"
+        );
         assert!(!text.contains(INCLUDE), "{text}");
     }
 

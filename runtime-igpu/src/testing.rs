@@ -1,16 +1,29 @@
 //! Runs one kernel on the machine's adapter, for kernel tests against CPU references.
 
-use std::time::{Duration, Instant};
-
 use crate::adapter::IgpuAdapter;
 use crate::device::Gpu;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, PARAMS_BYTES};
 use crate::options::IgpuOptions;
 use crate::shader::{Access, KernelSpec};
 
 /// An open device for kernel tests.
 pub(crate) struct Rig {
     pub(crate) gpu: Gpu,
+    /// Whether kernels reduce through subgroups, where the device has them.
+    pub(crate) subgroups: bool,
+    pub(crate) subgroup_size: u32,
+}
+
+/// One run of a kernel: contents of its bindings, by kind, in the shader's order.
+pub(crate) struct Run<'a> {
+    pub(crate) spec: &'a KernelSpec,
+    pub(crate) params: &'a [u32],
+    /// Token, position, capacity.
+    pub(crate) state: [u32; 3],
+    pub(crate) reads: &'a [&'a [u8]],
+    /// Initial contents of written buffers.
+    pub(crate) writes: &'a [&'a [f32]],
+    pub(crate) grid: [u32; 3],
 }
 
 impl Rig {
@@ -18,7 +31,14 @@ impl Rig {
     pub(crate) fn open(what: &str) -> Option<Self> {
         let options = IgpuOptions::default();
         match IgpuAdapter::find(&options) {
-            Ok(adapter) => Some(Self { gpu: Gpu::open(&adapter, options.stall_timeout).expect("the adapter opens") }),
+            Ok(adapter) => {
+                let gpu = Gpu::open(&adapter, options.stall_timeout).expect("the adapter opens");
+                Some(Self {
+                    subgroups: gpu.has_subgroups,
+                    subgroup_size: adapter.info.subgroup_min_size,
+                    gpu,
+                })
+            }
             Err(error) if error.is_no_adapter() => {
                 eprintln!("not exercised: {what}: {error}");
                 None
@@ -27,57 +47,76 @@ impl Rig {
         }
     }
 
-    /// Runs a kernel once. `reads` and `writes` (initial contents) fill the shader's bindings in order; gives the written buffers.
-    pub(crate) fn run(&self, spec: &KernelSpec, params: &[u32], state: [u32; 2], reads: &[&[u8]], writes: &[&[f32]], grid: [u32; 3]) -> Vec<Vec<f32>> {
-        self.timed(spec, params, state, reads, writes, grid, 1).0
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    pub(crate) fn timed(&self, spec: &KernelSpec, params: &[u32], state: [u32; 2], reads: &[&[u8]], writes: &[&[f32]], grid: [u32; 3], n: u32) -> (Vec<Vec<f32>>, Duration) {
-        let text = std::env::var("WGSL").ok().filter(|_| spec.shader != crate::shader::Shader::Copy).map(|p| { let mut t = String::new(); for (n, v) in &spec.constants { t += &format!("const {n}: u32 = {v}u;\n"); } t + &std::fs::read_to_string(p).unwrap() }).unwrap_or_else(|| spec.compose(self.gpu.has_subgroups));
-        let kernel = Kernel::compile(&self.gpu, spec, &text).expect("the kernel compiles");
-        let mut params = params.to_vec();
-        params.resize(crate::kernel::PARAMS_BYTES as usize / 4, 0);
-        let mut uniforms = [bytemuck::cast_slice::<u32, u8>(&params), bytemuck::cast_slice(&state)].into_iter();
-        let (mut reads, mut writes) = (reads.iter(), writes.iter());
+    /// Runs a kernel once and gives the written buffers.
+    pub(crate) fn run(&self, run: &Run) -> Vec<Vec<f32>> {
+        let text = run.spec.compose(self.subgroups);
+        let kernel = Kernel::compile(&self.gpu, run.spec, &text).expect("the kernel compiles");
+        let mut params = run.params.to_vec();
+        params.resize(PARAMS_BYTES as usize / 4, 0);
+        let [token, position, capacity] = run.state;
+        let state = [token, position, capacity, 0];
+        let mut uniforms = [
+            bytemuck::cast_slice::<u32, u8>(&params),
+            bytemuck::cast_slice(&state),
+        ]
+        .into_iter();
+        let (mut reads, mut writes) = (run.reads.iter(), run.writes.iter());
         let mut written = Vec::new();
         let mut buffers = Vec::new();
-        for &access in spec.shader.bindings() {
+        for &access in run.spec.shader.bindings() {
             let (usage, bytes) = match access {
                 Access::Uniform => (wgpu::BufferUsages::UNIFORM, uniforms.next().expect("a uniform")),
                 Access::Read => (wgpu::BufferUsages::STORAGE, *reads.next().expect("a read buffer")),
-                Access::Write => (wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC, bytemuck::cast_slice(writes.next().expect("a written buffer"))),
+                Access::Write => {
+                    let initial = writes.next().expect("a written buffer");
+                    (
+                        wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC,
+                        bytemuck::cast_slice(initial),
+                    )
+                }
             };
-            let size = bytes.len().next_multiple_of(4).max(64) as u64;
-            let buffer = self.gpu.device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage: usage | wgpu::BufferUsages::COPY_DST, mapped_at_creation: false });
-            let mut padded = bytes.to_vec();
-            padded.resize(bytes.len().next_multiple_of(4), 0);
-            self.gpu.queue.write_buffer(&buffer, 0, &padded);
+            let buffer = self.buffer(bytes, usage);
             if access == Access::Write {
                 written.push((buffer.clone(), bytes.len() as u64));
             }
             buffers.push(buffer);
         }
-        let bind_group = self.gpu.checked(|device| kernel.bind(device, buffers.iter().map(wgpu::Buffer::as_entire_binding))).expect("bindings fit");
-        let mut best = Duration::MAX;
-        for _ in 0..n {
-            let mut encoder = self.gpu.device.create_command_encoder(&Default::default());
-            let mut pass = encoder.begin_compute_pass(&Default::default());
-            pass.set_pipeline(&kernel.pipeline);
-            pass.set_bind_group(0, &bind_group, &[]);
-            pass.dispatch_workgroups(grid[0], grid[1], grid[2]);
-            drop(pass);
-            let started = Instant::now();
-            let submission = self.gpu.submit([encoder.finish()]).expect("submits");
-            self.gpu.wait(&submission).expect("finishes");
-            best = best.min(started.elapsed());
-        }
-        (written.iter().map(|(buffer, bytes)| self.fetch(buffer, *bytes)).collect(), best)
+        let bind = |device: &_| kernel.bind(device, buffers.iter().map(wgpu::Buffer::as_entire_binding));
+        let bind_group = self.gpu.checked(bind).expect("the bindings fit");
+        let mut encoder = self.gpu.device.create_command_encoder(&Default::default());
+        let mut pass = encoder.begin_compute_pass(&Default::default());
+        pass.set_pipeline(&kernel.pipeline);
+        pass.set_bind_group(0, &bind_group, &[]);
+        pass.dispatch_workgroups(run.grid[0], run.grid[1], run.grid[2]);
+        drop(pass);
+        let submission = self.gpu.submit([encoder.finish()]).expect("submits");
+        self.gpu.wait(&submission).expect("finishes");
+        written
+            .iter()
+            .map(|(buffer, bytes)| self.fetch(buffer, *bytes))
+            .collect()
+    }
+
+    fn buffer(&self, bytes: &[u8], usage: wgpu::BufferUsages) -> wgpu::Buffer {
+        let mut padded = bytes.to_vec();
+        padded.resize(bytes.len().next_multiple_of(16).max(64), 0);
+        let buffer = self.gpu.device.create_buffer(&wgpu::BufferDescriptor {
+            label: None,
+            size: padded.len() as u64,
+            usage: usage | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        self.gpu.queue.write_buffer(&buffer, 0, &padded);
+        buffer
     }
 
     fn fetch(&self, buffer: &wgpu::Buffer, bytes: u64) -> Vec<f32> {
-        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-        let staging = self.gpu.device.create_buffer(&wgpu::BufferDescriptor { label: None, size: bytes, usage, mapped_at_creation: false });
+        let staging = self.gpu.device.create_buffer(&wgpu::BufferDescriptor {
+            label: None,
+            size: bytes,
+            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
         let mut encoder = self.gpu.device.create_command_encoder(&Default::default());
         encoder.copy_buffer_to_buffer(buffer, 0, &staging, 0, bytes);
         let submission = self.gpu.submit([encoder.finish()]).expect("submits");
@@ -86,20 +125,46 @@ impl Rig {
     }
 }
 
-/// Small deterministic noise in [-1, 1].
+/// Deterministic noise in [-1, 1).
 pub(crate) fn noise(seed: u64, n: usize) -> Vec<f32> {
     let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    (0..n)
-        .map(|_| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            (x >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-        })
-        .collect()
+    let mut next = move || {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        (x >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..n).map(|_| next()).collect()
 }
 
 /// Deterministic bytes.
 pub(crate) fn noise_bytes(seed: u64, n: usize) -> Vec<u8> {
-    noise(seed, n).into_iter().map(|x| (x * 4096.0) as i32 as u8).collect()
+    noise(seed, n)
+        .into_iter()
+        .map(|x| (x * 4096.0) as i32 as u8)
+        .collect()
+}
+
+/// Asserts that values agree within `tolerance` of the reference's largest magnitude.
+#[track_caller]
+pub(crate) fn assert_close(got: &[f32], want: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    let scale = want.iter().fold(1e-30, |largest: f64, x| largest.max(x.abs()));
+    for (i, (&got, &want)) in got.iter().zip(want).enumerate() {
+        let error = (f64::from(got) - want).abs() / scale;
+        assert!(
+            error <= tolerance,
+            "{what}: element {i} is {got}, {want} was expected"
+        );
+    }
+}
+
+/// Floats as bytes.
+pub(crate) fn bytes(floats: &[f32]) -> &[u8] {
+    bytemuck::cast_slice(floats)
+}
+
+/// Floats as doubles, for references.
+pub(crate) fn doubles(floats: &[f32]) -> Vec<f64> {
+    floats.iter().map(|&x| f64::from(x)).collect()
 }

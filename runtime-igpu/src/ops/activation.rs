@@ -28,7 +28,11 @@ pub(super) fn compile(compiler: &mut Compiler, node: &Node) -> Result<()> {
         "Tanh" => Activation::Tanh,
         "Relu" => Activation::Relu,
         "FastGelu" => Activation::GeluTanh,
-        "Gelu" => match node.string_opt("approximate").map_err(model_error)?.unwrap_or("none") {
+        "Gelu" => match node
+            .string_opt("approximate")
+            .map_err(model_error)?
+            .unwrap_or("none")
+        {
             "none" => Activation::GeluErf,
             "tanh" => Activation::GeluTanh,
             other => return Err(unsupported(format!("Gelu with approximate={other}"))),
@@ -81,7 +85,9 @@ pub(super) fn binary(compiler: &mut Compiler, node: &Node) -> Result<()> {
 /// `x * sigmoid(x)` is SiLU, put off further; `activation(gate) * up` is one dispatch.
 fn gate(compiler: &mut Compiler, names: [&str; 2], values: &[Value; 2]) -> Result<Option<Value>> {
     for (i, j) in [(0, 1), (1, 0)] {
-        let Value::Activated(activation, x) = values[i] else { continue };
+        let Value::Activated(activation, x) = values[i] else {
+            continue;
+        };
         if activation == Activation::Sigmoid && values[j] == Value::Data(x) {
             return Ok(Some(Value::Activated(Activation::Silu, x)));
         }
@@ -94,8 +100,19 @@ fn gate(compiler: &mut Compiler, names: [&str; 2], values: &[Value; 2]) -> Resul
         }
         let y = compiler.new_value(x.len);
         let params = vec![x.len, x.offset, up.offset];
-        let bindings = vec![Binding::Params, Binding::Slot(x.base), Binding::Slot(up.base), Binding::Slot(y.base)];
-        compiler.emit_elementwise(Shader::Gated, &[("ACTIVATION", activation as u32)], params, bindings, x.len);
+        let bindings = vec![
+            Binding::Params,
+            Binding::Slot(x.base),
+            Binding::Slot(up.base),
+            Binding::Slot(y.base),
+        ];
+        compiler.emit_elementwise(
+            Shader::Gated,
+            &[("ACTIVATION", activation as u32)],
+            params,
+            bindings,
+            x.len,
+        );
         return Ok(Some(Value::Data(y)));
     }
     Ok(None)
@@ -105,15 +122,34 @@ fn gate(compiler: &mut Compiler, names: [&str; 2], values: &[Value; 2]) -> Resul
 pub(crate) fn unary(compiler: &mut Compiler, activation: Activation, x: View) -> Result<View> {
     let y = compiler.new_value(x.len);
     let bindings = vec![Binding::Params, Binding::Slot(x.base), Binding::Slot(y.base)];
-    compiler.emit_elementwise(Shader::Unary, &[("ACTIVATION", activation as u32)], vec![x.len, x.offset], bindings, x.len);
+    compiler.emit_elementwise(
+        Shader::Unary,
+        &[("ACTIVATION", activation as u32)],
+        vec![x.len, x.offset],
+        bindings,
+        x.len,
+    );
     Ok(y)
 }
 
 /// `x + constant`, as biases are added.
 pub(super) fn add_constant(compiler: &mut Compiler, x: View, constant: &str) -> Result<View> {
     let (binding, len) = compiler.float_weight(constant)?;
-    let a = Operand { binding: Binding::Slot(x.base), offset: x.offset, len: x.len };
-    combine(compiler, Operation::Add, a, Operand { binding, offset: 0, len: len as u32 })
+    let a = Operand {
+        binding: Binding::Slot(x.base),
+        offset: x.offset,
+        len: x.len,
+    };
+    combine(
+        compiler,
+        Operation::Add,
+        a,
+        Operand {
+            binding,
+            offset: 0,
+            len: len as u32,
+        },
+    )
 }
 
 /// An operation of two operands; the numbers are those of binary.wgsl.
@@ -135,25 +171,43 @@ struct Operand {
 fn operand(compiler: &mut Compiler, name: &str, value: &Value) -> Result<Operand> {
     if let Value::Constant(_) = value {
         let (binding, len) = compiler.float_weight(name)?;
-        return Ok(Operand { binding, offset: 0, len: len as u32 });
+        return Ok(Operand {
+            binding,
+            offset: 0,
+            len: len as u32,
+        });
     }
     let view = compiler.data(name)?;
-    Ok(Operand { binding: Binding::Slot(view.base), offset: view.offset, len: view.len })
+    Ok(Operand {
+        binding: Binding::Slot(view.base),
+        offset: view.offset,
+        len: view.len,
+    })
 }
 
 fn combine(compiler: &mut Compiler, operation: Operation, a: Operand, b: Operand) -> Result<View> {
     let size = a.len.max(b.len);
     // One token has no batch to broadcast over: an operand is whole, or repeats along the last axis.
     if a.len == 0 || b.len == 0 || !size.is_multiple_of(a.len) || !size.is_multiple_of(b.len) {
-        return Err(IgpuError::new(Kind::Model, format!("{} and {} elements do not go together", a.len, b.len)));
+        return Err(IgpuError::new(
+            Kind::Model,
+            format!("{} and {} elements do not go together", a.len, b.len),
+        ));
     }
     let y = compiler.new_value(size);
     let params = vec![size, a.offset, a.len, b.offset, b.len];
     let bindings = vec![Binding::Params, a.binding, b.binding, Binding::Slot(y.base)];
-    compiler.emit_elementwise(Shader::Binary, &[("OPERATION", operation as u32)], params, bindings, size);
+    compiler.emit_elementwise(
+        Shader::Binary,
+        &[("OPERATION", operation as u32)],
+        params,
+        bindings,
+        size,
+    );
     Ok(y)
 }
 
 fn output(node: &Node) -> Result<&str> {
-    node.output(0).ok_or_else(|| IgpuError::new(Kind::Model, format!("{} lacks its output", node.op_type)))
+    node.output(0)
+        .ok_or_else(|| IgpuError::new(Kind::Model, format!("{} lacks its output", node.op_type)))
 }

@@ -4,7 +4,9 @@ use onnx_model::Node;
 
 use super::only_attributes;
 use crate::error::{IgpuError, Kind, Result};
-use crate::program::{Binding, Compiler, Grid, KvShape, STRETCH, Value, View, model_error, required, unsupported};
+use crate::program::{
+    Binding, Compiler, Grid, KvShape, STRETCH, Value, View, model_error, required, unsupported,
+};
 use crate::shader::{KernelSpec, Shader};
 
 /// Invocations of a workgroup of the attention kernel.
@@ -60,9 +62,21 @@ pub(super) fn compile(compiler: &mut Compiler, node: &Node) -> Result<()> {
 
 fn parse(compiler: &mut Compiler, node: &Node) -> Result<Attention> {
     only_attributes(node, &KNOWN)?;
-    let int = |name, default| node.int_opt(name).map_err(model_error).map(|value| value.unwrap_or(default));
-    let float = |name| node.float_opt(name).map_err(model_error).map(|value| value.unwrap_or(0.0));
-    for (name, harmless) in [("smooth_softmax", [0, -1]), ("qk_output", [0, 0]), ("kv_cache_bit_width", [0, 0])] {
+    let int = |name, default| {
+        node.int_opt(name)
+            .map_err(model_error)
+            .map(|value| value.unwrap_or(default))
+    };
+    let float = |name| {
+        node.float_opt(name)
+            .map_err(model_error)
+            .map(|value| value.unwrap_or(0.0))
+    };
+    for (name, harmless) in [
+        ("smooth_softmax", [0, -1]),
+        ("qk_output", [0, 0]),
+        ("kv_cache_bit_width", [0, 0]),
+    ] {
         let value = int(name, 0)?;
         if !harmless.contains(&value) {
             return Err(unsupported(format!("GroupQueryAttention with {name}={value}")));
@@ -75,7 +89,10 @@ fn parse(compiler: &mut Compiler, node: &Node) -> Result<Attention> {
         }
     }
     if let Some(position) = (10..node.inputs.len()).find(|&position| node.input(position).is_some()) {
-        return Err(unsupported(format!("GroupQueryAttention with input {position} ({})", node.inputs[position])));
+        return Err(unsupported(format!(
+            "GroupQueryAttention with input {position} ({})",
+            node.inputs[position]
+        )));
     }
     if let Some(name) = node.input(9)
         && compiler.value(name)? != Value::Position
@@ -85,16 +102,36 @@ fn parse(compiler: &mut Compiler, node: &Node) -> Result<Attention> {
     let lengths = [required(node, 5)?, required(node, 6)?];
     let lengths = [compiler.value(lengths[0])?, compiler.value(lengths[1])?];
     if lengths != [Value::PastLength, Value::TotalLength] {
-        return Err(unsupported("GroupQueryAttention with lengths that do not come from the attention mask"));
+        return Err(unsupported(
+            "GroupQueryAttention with lengths that do not come from the attention mask",
+        ));
     }
-    let (heads, kv_heads) = (node.int("num_heads").map_err(model_error)?, node.int("kv_num_heads").map_err(model_error)?);
+    let (heads, kv_heads) = (
+        node.int("num_heads").map_err(model_error)?,
+        node.int("kv_num_heads").map_err(model_error)?,
+    );
     if !(1..=4096).contains(&heads) || !(1..=heads).contains(&kv_heads) || heads % kv_heads != 0 {
-        return Err(IgpuError::new(Kind::Model, format!("{heads} query heads over {kv_heads} key heads")));
+        return Err(IgpuError::new(
+            Kind::Model,
+            format!("{heads} query heads over {kv_heads} key heads"),
+        ));
     }
     let (heads, kv_heads) = (heads as u32, kv_heads as u32);
     let (q, k, v, head_dim) = inputs(compiler, node, heads, kv_heads)?;
-    let layer = cache_layer(compiler, node, KvShape { layers: 0, kv_heads, head_dim })?;
-    let rotary = if int("do_rotary", 0)? == 0 { None } else { Some(rotary(compiler, node, head_dim)?) };
+    let layer = cache_layer(
+        compiler,
+        node,
+        KvShape {
+            layers: 0,
+            kv_heads,
+            head_dim,
+        },
+    )?;
+    let rotary = if int("do_rotary", 0)? == 0 {
+        None
+    } else {
+        Some(rotary(compiler, node, head_dim)?)
+    };
     let scale = float("scale")?;
     Ok(Attention {
         heads,
@@ -106,28 +143,48 @@ fn parse(compiler: &mut Compiler, node: &Node) -> Result<Attention> {
         rotary,
         interleaved: int("rotary_interleaved", 0)? as u32,
         window: int("local_window_size", -1)?.max(0) as u32,
-        scale: if scale == 0.0 { 1.0 / (head_dim as f32).sqrt() } else { scale },
+        scale: if scale == 0.0 {
+            1.0 / (head_dim as f32).sqrt()
+        } else {
+            scale
+        },
         softcap: float("softcap")?,
         layer,
     })
 }
 
 /// q, k and v apart or packed, and the head dimension.
-fn inputs(compiler: &mut Compiler, node: &Node, heads: u32, kv_heads: u32) -> Result<(View, View, View, u32)> {
+fn inputs(
+    compiler: &mut Compiler,
+    node: &Node,
+    heads: u32,
+    kv_heads: u32,
+) -> Result<(View, View, View, u32)> {
     let q = compiler.input(node, 0)?;
     let packed = node.input(1).is_none();
     let n = if packed { heads + 2 * kv_heads } else { heads };
     let head_dim = q.len / n;
     if head_dim == 0 || !q.len.is_multiple_of(n) || head_dim % 2 != 0 {
-        return Err(IgpuError::new(Kind::Model, format!("{} values are not {n} heads", q.len)));
+        return Err(IgpuError::new(
+            Kind::Model,
+            format!("{} values are not {n} heads", q.len),
+        ));
     }
     if packed {
         let (q_len, kv_len) = (heads * head_dim, kv_heads * head_dim);
-        return Ok((q.part(0, q_len), q.part(q_len, kv_len), q.part(q_len + kv_len, kv_len), head_dim));
+        return Ok((
+            q.part(0, q_len),
+            q.part(q_len, kv_len),
+            q.part(q_len + kv_len, kv_len),
+            head_dim,
+        ));
     }
     let (k, v) = (compiler.input(node, 1)?, compiler.input(node, 2)?);
     if k.len != kv_heads * head_dim || v.len != k.len {
-        let message = format!("keys of {} and values of {} are not {kv_heads} heads of {head_dim}", k.len, v.len);
+        let message = format!(
+            "keys of {} and values of {} are not {kv_heads} heads of {head_dim}",
+            k.len, v.len
+        );
         return Err(IgpuError::new(Kind::Model, message));
     }
     Ok((q, k, v, head_dim))
@@ -135,10 +192,16 @@ fn inputs(compiler: &mut Compiler, node: &Node, heads: u32, kv_heads: u32) -> Re
 
 /// The layer whose cache the node uses.
 fn cache_layer(compiler: &mut Compiler, node: &Node, shape: KvShape) -> Result<usize> {
-    let (Value::Cache(layer), Value::Cache(other)) = (compiler.value(required(node, 3)?)?, compiler.value(required(node, 4)?)?) else {
+    let (Value::Cache(layer), Value::Cache(other)) = (
+        compiler.value(required(node, 3)?)?,
+        compiler.value(required(node, 4)?)?,
+    ) else {
         return Err(unsupported("GroupQueryAttention without a KV cache of its own"));
     };
-    let shape = KvShape { layers: compiler.folder.geometry().layers, ..shape };
+    let shape = KvShape {
+        layers: compiler.folder.geometry().layers,
+        ..shape
+    };
     if layer != other || compiler.kv.is_some_and(|known| known != shape) {
         return Err(unsupported("layers whose KV caches differ in shape"));
     }
@@ -151,27 +214,55 @@ fn rotary(compiler: &mut Compiler, node: &Node, head_dim: u32) -> Result<Rotary>
     let (cosines, sines) = (required(node, 7)?, required(node, 8)?);
     let shape = compiler.constant(cosines)?.shape;
     let &[positions, half] = &shape[..] else {
-        return Err(IgpuError::new(Kind::Model, format!("cosine table {cosines} of shape {shape:?}")));
+        return Err(IgpuError::new(
+            Kind::Model,
+            format!("cosine table {cosines} of shape {shape:?}"),
+        ));
     };
     if compiler.constant(sines)?.shape != shape || half * 2 > u64::from(head_dim) {
-        return Err(IgpuError::new(Kind::Model, format!("rotary tables of shape {shape:?} for heads of {head_dim}")));
+        return Err(IgpuError::new(
+            Kind::Model,
+            format!("rotary tables of shape {shape:?} for heads of {head_dim}"),
+        ));
     }
     if positions < u64::from(compiler.options.context_length) {
         let context = compiler.options.context_length;
-        return Err(IgpuError::new(Kind::Limit, format!("rotary tables for {positions} positions, the context is {context}")));
+        return Err(IgpuError::new(
+            Kind::Limit,
+            format!("rotary tables for {positions} positions, the context is {context}"),
+        ));
     }
-    Ok(Rotary { cosines: compiler.float_weight(cosines)?.0, sines: compiler.float_weight(sines)?.0, size: half as u32 * 2 })
+    Ok(Rotary {
+        cosines: compiler.float_weight(cosines)?.0,
+        sines: compiler.float_weight(sines)?.0,
+        size: half as u32 * 2,
+    })
 }
 
 /// Rotates query and key and appends to the cache; gives the rotated query.
 fn append(compiler: &mut Compiler, attention: &Attention) -> View {
-    let Attention { heads, kv_heads, head_dim, q, k, v, layer, .. } = *attention;
+    let Attention {
+        heads,
+        kv_heads,
+        head_dim,
+        q,
+        k,
+        v,
+        layer,
+        ..
+    } = *attention;
     let query = compiler.new_value(heads * head_dim);
     let filler = Binding::Slot(q.base);
-    let (cosines, sines, size) = attention.rotary.as_ref().map_or((filler, filler, 0), |r| (r.cosines, r.sines, r.size));
-    let constants = [("HEAD_DIM", head_dim), ("ROTARY", size), ("INTERLEAVED", attention.interleaved)];
-    // The capacity is filled in when the cache is allocated.
-    let params = vec![heads, kv_heads, q.offset, k.offset, v.offset, 0];
+    let (cosines, sines, size) = attention
+        .rotary
+        .as_ref()
+        .map_or((filler, filler, 0), |r| (r.cosines, r.sines, r.size));
+    let constants = [
+        ("HEAD_DIM", head_dim),
+        ("ROTARY", size),
+        ("INTERLEAVED", attention.interleaved),
+    ];
+    let params = vec![heads, kv_heads, q.offset, k.offset, v.offset];
     let bindings = vec![
         Binding::Params,
         Binding::State,
@@ -184,22 +275,45 @@ fn append(compiler: &mut Compiler, attention: &Attention) -> View {
         Binding::Keys(layer),
         Binding::Values(layer),
     ];
-    compiler.emit_elementwise(Shader::RopeAppend, &constants, params, bindings, (heads + 2 * kv_heads) * head_dim);
+    compiler.emit_elementwise(
+        Shader::RopeAppend,
+        &constants,
+        params,
+        bindings,
+        (heads + 2 * kv_heads) * head_dim,
+    );
     query
 }
 
 /// Attention over the cache, in stretches that are then put together.
 fn attend(compiler: &mut Compiler, attention: &Attention, query: View) -> View {
-    let Attention { heads, kv_heads, head_dim, window, layer, .. } = *attention;
+    let Attention {
+        heads,
+        kv_heads,
+        head_dim,
+        window,
+        layer,
+        ..
+    } = *attention;
     let context = compiler.options.context_length;
     let longest = if window == 0 { context } else { context.min(window) };
     let max_stretches = longest.div_ceil(STRETCH);
     let partials = compiler.new_value(heads * max_stretches * (head_dim + 2));
     let spec = KernelSpec::new(
         Shader::AttentionPartial,
-        [("WORKGROUP", WORKGROUP), ("HEAD_DIM", head_dim), ("STRETCH", STRETCH)],
+        [
+            ("WORKGROUP", WORKGROUP),
+            ("HEAD_DIM", head_dim),
+            ("STRETCH", STRETCH),
+        ],
     );
-    let params = vec![heads / kv_heads, 0, max_stretches, window, attention.scale.to_bits(), attention.softcap.to_bits()];
+    let params = vec![
+        heads / kv_heads,
+        max_stretches,
+        window,
+        attention.scale.to_bits(),
+        attention.softcap.to_bits(),
+    ];
     let bindings = vec![
         Binding::Params,
         Binding::State,
@@ -211,7 +325,18 @@ fn attend(compiler: &mut Compiler, attention: &Attention, query: View) -> View {
     compiler.emit(spec, params, bindings, Grid::Stretches { heads, window });
     let y = compiler.new_value(heads * head_dim);
     let constants = [("HEAD_DIM", head_dim), ("STRETCH", STRETCH)];
-    let bindings = vec![Binding::Params, Binding::State, Binding::Slot(partials.base), Binding::Slot(y.base)];
-    compiler.emit_elementwise(Shader::AttentionCombine, &constants, vec![heads, max_stretches, window], bindings, heads * head_dim);
+    let bindings = vec![
+        Binding::Params,
+        Binding::State,
+        Binding::Slot(partials.base),
+        Binding::Slot(y.base),
+    ];
+    compiler.emit_elementwise(
+        Shader::AttentionCombine,
+        &constants,
+        vec![heads, max_stretches, window],
+        bindings,
+        heads * head_dim,
+    );
     y
 }

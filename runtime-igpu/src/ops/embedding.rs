@@ -18,10 +18,18 @@ pub(super) fn gather(compiler: &mut Compiler, node: &Node) -> Result<()> {
         (Value::Constant(_), Value::Tokens) if axis == 0 => Value::Data(float_table(compiler, table)?),
         (Value::MaskShape, Value::Constant(_)) if compiler.integers(indices)? == [1] => Value::TotalLength,
         // One token is decoded at a time: its only position is the last.
-        (Value::Data(view), Value::Constant(_)) if axis == 1 && matches!(compiler.integers(indices)?[..], [0 | -1]) => {
+        (Value::Data(view), Value::Constant(_))
+            if axis == 1 && matches!(compiler.integers(indices)?[..], [0 | -1]) =>
+        {
             Value::Data(view)
         }
-        (from, by) => return Err(unsupported(format!("Gather from {} by {} along axis {axis}", from.what(), by.what()))),
+        (from, by) => {
+            return Err(unsupported(format!(
+                "Gather from {} by {} along axis {axis}",
+                from.what(),
+                by.what()
+            )));
+        }
     };
     compiler.define(&output, value);
     Ok(())
@@ -32,7 +40,10 @@ fn float_table(compiler: &mut Compiler, name: &str) -> Result<View> {
     let kind = ScaleType::of(table.dtype)
         .ok_or_else(|| unsupported(format!("embedding table {} of {}", table.name, table.dtype)))?;
     let &[rows, size] = &table.shape[..] else {
-        return Err(IgpuError::new(Kind::Model, format!("embedding table {} of shape {:?}", table.name, table.shape)));
+        return Err(IgpuError::new(
+            Kind::Model,
+            format!("embedding table {} of shape {:?}", table.name, table.shape),
+        ));
     };
     let row_bytes = size * kind.bytes();
     let rows_per_part = compiler.rows_per_part(rows, row_bytes)?;
@@ -41,8 +52,19 @@ fn float_table(compiler: &mut Compiler, name: &str) -> Result<View> {
     for (part, first) in (0..rows).step_by(rows_per_part as usize).enumerate() {
         let n = rows_per_part.min(rows - first);
         let params = vec![size as u32, first as u32, n as u32];
-        let bindings = vec![Binding::Params, Binding::State, Binding::Weight(weight, part), Binding::Slot(y.base)];
-        compiler.emit_elementwise(Shader::EmbedFloat, &[("TABLE_TYPE", kind as u32)], params, bindings, size as u32);
+        let bindings = vec![
+            Binding::Params,
+            Binding::State,
+            Binding::Weight(weight, part),
+            Binding::Slot(y.base),
+        ];
+        compiler.emit_elementwise(
+            Shader::EmbedFloat,
+            &[("TABLE_TYPE", kind as u32)],
+            params,
+            bindings,
+            size as u32,
+        );
     }
     Ok(y)
 }
@@ -50,32 +72,71 @@ fn float_table(compiler: &mut Compiler, name: &str) -> Result<View> {
 /// GatherBlockQuantized: inputs table, indices, scales, zero points.
 pub(super) fn quantized(compiler: &mut Compiler, node: &Node) -> Result<()> {
     only_attributes(node, &["bits", "block_size", "gather_axis", "quantize_axis"])?;
-    let int = |name, default| node.int_opt(name).map_err(model_error).map(|value| value.unwrap_or(default));
+    let int = |name, default| {
+        node.int_opt(name)
+            .map_err(model_error)
+            .map(|value| value.unwrap_or(default))
+    };
     if int("gather_axis", 0)? != 0 || int("quantize_axis", 1)? != 1 {
         return Err(unsupported("GatherBlockQuantized along other axes than 0 and 1"));
     }
     if compiler.value(required(node, 1)?)? != Value::Tokens {
-        return Err(unsupported("GatherBlockQuantized by something else than the token ids"));
+        return Err(unsupported(
+            "GatherBlockQuantized by something else than the token ids",
+        ));
     }
     let table = compiler.constant(required(node, 0)?)?;
     if table.dtype != DataType::Uint8 {
-        return Err(unsupported(format!("GatherBlockQuantized from a table of {}", table.dtype)));
+        return Err(unsupported(format!(
+            "GatherBlockQuantized from a table of {}",
+            table.dtype
+        )));
     }
     let bits = int("bits", 4)?;
     let scales = compiler.constant(required(node, 2)?)?;
     let rows = *scales.shape.first().unwrap_or(&0);
     let table_bytes = table.len();
     if rows == 0 || !table_bytes.is_multiple_of(rows) || bits == 0 {
-        return Err(IgpuError::new(Kind::Model, format!("table {} does not have {rows} rows", table.name)));
+        return Err(IgpuError::new(
+            Kind::Model,
+            format!("table {} does not have {rows} rows", table.name),
+        ));
     }
     let size = table_bytes / rows * 8 / bits as u64;
-    let weights = Quantized::new(compiler, rows, size, bits, int("block_size", 128)?, &table, &scales, node.input(3))?;
+    let weights = Quantized::new(
+        compiler,
+        rows,
+        size,
+        bits,
+        int("block_size", 128)?,
+        &table,
+        &scales,
+        node.input(3),
+    )?;
     let y = compiler.new_value(size as u32);
     for part in weights.parts() {
-        let params = vec![size as u32, weights.blocks as u32, part.first as u32, part.rows as u32];
+        let params = vec![
+            size as u32,
+            weights.blocks as u32,
+            part.first as u32,
+            part.rows as u32,
+        ];
         let [data, scales, zeros] = weights.bindings(part.index);
-        let bindings = vec![Binding::Params, Binding::State, data, scales, zeros, Binding::Slot(y.base)];
-        compiler.emit_elementwise(Shader::EmbedQuantized, &weights.constants(), params, bindings, size as u32);
+        let bindings = vec![
+            Binding::Params,
+            Binding::State,
+            data,
+            scales,
+            zeros,
+            Binding::Slot(y.base),
+        ];
+        compiler.emit_elementwise(
+            Shader::EmbedQuantized,
+            &weights.constants(),
+            params,
+            bindings,
+            size as u32,
+        );
     }
     compiler.define(node.output(0).unwrap_or_default(), Value::Data(y));
     Ok(())

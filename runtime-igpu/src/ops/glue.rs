@@ -44,13 +44,21 @@ pub(super) fn compile(compiler: &mut Compiler, node: &Node) -> Result<()> {
 /// Sub of one from the mask's sum: the past length. `None` if this is arithmetic on floats.
 pub(super) fn arithmetic(compiler: &Compiler, node: &Node, values: &[Value; 2]) -> Result<Option<Value>> {
     match values {
-        [Value::MaskSum, Value::Constant(name)] if node.op_type == "Sub" && compiler.integers(name)? == [1] => {
+        [Value::MaskSum, Value::Constant(name)]
+            if node.op_type == "Sub" && compiler.integers(name)? == [1] =>
+        {
             Ok(Some(Value::PastLength))
         }
-        [Value::Data(_) | Value::Activated(..) | Value::Constant(_), Value::Data(_) | Value::Activated(..) | Value::Constant(_)] => {
-            Ok(None)
-        }
-        [a, b] => Err(unsupported(format!("{} of {} and {}", node.op_type, a.what(), b.what()))),
+        [
+            Value::Data(_) | Value::Activated(..) | Value::Constant(_),
+            Value::Data(_) | Value::Activated(..) | Value::Constant(_),
+        ] => Ok(None),
+        [a, b] => Err(unsupported(format!(
+            "{} of {} and {}",
+            node.op_type,
+            a.what(),
+            b.what()
+        ))),
     }
 }
 
@@ -66,7 +74,11 @@ fn check_view(node: &Node, value: &Value) -> Result<()> {
         Value::Constant(_) => false,
         _ => matches!(to, INT32 | INT64),
     };
-    if fits { Ok(()) } else { Err(unsupported(format!("Cast of {} to type {to}", value.what()))) }
+    if fits {
+        Ok(())
+    } else {
+        Err(unsupported(format!("Cast of {} to type {to}", value.what())))
+    }
 }
 
 const FLOAT: i64 = 1;
@@ -89,8 +101,14 @@ fn split(compiler: &mut Compiler, node: &Node) -> Result<()> {
             vec![i64::from(x.len) / n; n as usize]
         }
     };
-    if sizes.len() != node.outputs.len() || sizes.iter().any(|&size| size < 0) || sizes.iter().sum::<i64>() != i64::from(x.len) {
-        return Err(IgpuError::new(Kind::Model, format!("Split of {} values into {sizes:?}", x.len)));
+    if sizes.len() != node.outputs.len()
+        || sizes.iter().any(|&size| size < 0)
+        || sizes.iter().sum::<i64>() != i64::from(x.len)
+    {
+        return Err(IgpuError::new(
+            Kind::Model,
+            format!("Split of {} values into {sizes:?}", x.len),
+        ));
     }
     let mut offset = 0;
     for (output, size) in node.outputs.iter().zip(sizes) {

@@ -103,7 +103,10 @@ impl Quantized {
                 ZeroType::Float
             }
             Some(zeros) => {
-                let message = format!("zero points {} of {} beside scales of {}", zeros.name, zeros.dtype, scales.dtype);
+                let message = format!(
+                    "zero points {} of {} beside scales of {}",
+                    zeros.name, zeros.dtype, scales.dtype
+                );
                 return Err(unsupported(message));
             }
         };
@@ -117,19 +120,29 @@ impl Quantized {
             zero_type,
             data: compiler.raw_weight(data, rows, rows_per_part)?,
             scales: compiler.raw_weight(scales, rows, rows_per_part)?,
-            zeros: zeros.map(|zeros| compiler.raw_weight(&zeros, rows, rows_per_part)).transpose()?,
+            zeros: zeros
+                .map(|zeros| compiler.raw_weight(&zeros, rows, rows_per_part))
+                .transpose()?,
         })
     }
 
     /// The parts that the binding limit makes.
     pub(crate) fn parts(&self) -> Vec<Part> {
         let starts = (0..self.rows).step_by(self.rows_per_part as usize);
-        starts.enumerate().map(|(index, first)| Part { index, first, rows: self.rows_per_part.min(self.rows - first) }).collect()
+        starts
+            .enumerate()
+            .map(|(index, first)| Part {
+                index,
+                first,
+                rows: self.rows_per_part.min(self.rows - first),
+            })
+            .collect()
     }
 
     /// Bindings of weights, scales and zero points; without zero points something else fills the place.
     pub(crate) fn bindings(&self, part: usize) -> [Binding; 3] {
-        [self.data, self.scales, self.zeros.unwrap_or(self.scales)].map(|weight| Binding::Weight(weight, part))
+        [self.data, self.scales, self.zeros.unwrap_or(self.scales)]
+            .map(|weight| Binding::Weight(weight, part))
     }
 
     /// The constants of quantized.wgsl.
@@ -148,7 +161,10 @@ fn expect(constant: &ConstantInfo, type_fits: bool, len: u64) -> Result<()> {
         return Ok(());
     }
     let ConstantInfo { name, dtype, shape } = constant;
-    Err(IgpuError::new(Kind::Model, format!("constant {name} is {dtype} of shape {shape:?}, {len} elements were expected")))
+    Err(IgpuError::new(
+        Kind::Model,
+        format!("constant {name} is {dtype} of shape {shape:?}, {len} elements were expected"),
+    ))
 }
 
 /// MatMulNBits: inputs x, weights, scales, zero points, g_idx, bias.
@@ -161,23 +177,64 @@ pub(super) fn compile(compiler: &mut Compiler, node: &Node) -> Result<()> {
     let bits = node.int_opt("bits").map_err(model_error)?.unwrap_or(4);
     let (k, n) = (int("K")?, int("N")?);
     if !(1..=MAX_SIZE).contains(&k) || !(1..=MAX_SIZE).contains(&n) {
-        return Err(IgpuError::new(Kind::Model, format!("MatMulNBits with K={k}, N={n}")));
+        return Err(IgpuError::new(
+            Kind::Model,
+            format!("MatMulNBits with K={k}, N={n}"),
+        ));
     }
     let (k, n) = (k as u64, n as u64);
     let x = compiler.input(node, 0)?;
     if u64::from(x.len) != k {
-        return Err(IgpuError::new(Kind::Model, format!("MatMulNBits with K={k} of {} values", x.len)));
+        return Err(IgpuError::new(
+            Kind::Model,
+            format!("MatMulNBits with K={k} of {} values", x.len),
+        ));
     }
-    let (data, scales) = (compiler.constant(required(node, 1)?)?, compiler.constant(required(node, 2)?)?);
-    let weights = Quantized::new(compiler, n, k, bits, int("block_size")?, &data, &scales, node.input(3))?;
+    let (data, scales) = (
+        compiler.constant(required(node, 1)?)?,
+        compiler.constant(required(node, 2)?)?,
+    );
+    let weights = Quantized::new(
+        compiler,
+        n,
+        k,
+        bits,
+        int("block_size")?,
+        &data,
+        &scales,
+        node.input(3),
+    )?;
     let mut y = compiler.new_value(n as u32);
     for part in weights.parts() {
-        let shape = MatvecChoice { k, x_offset: x.offset, bits: weights.bits, block_size: weights.block_size };
-        let (spec, rows_per_group) = shape.kernel(compiler.options.matvec, compiler.options.narrow_workgroup, weights.constants());
+        let shape = MatvecChoice {
+            k,
+            x_offset: x.offset,
+            bits: weights.bits,
+            block_size: weights.block_size,
+        };
+        let (spec, rows_per_group) = shape.kernel(
+            compiler.options.matvec,
+            compiler.options.narrow_workgroup,
+            weights.constants(),
+        );
         let (grid, groups_x) = compiler.wide_grid((part.rows as u32).div_ceil(rows_per_group));
-        let params = vec![part.rows as u32, k as u32, weights.blocks as u32, x.offset, part.first as u32, groups_x];
+        let params = vec![
+            part.rows as u32,
+            k as u32,
+            weights.blocks as u32,
+            x.offset,
+            part.first as u32,
+            groups_x,
+        ];
         let [data, scales, zeros] = weights.bindings(part.index);
-        let bindings = vec![Binding::Params, Binding::Slot(x.base), data, scales, zeros, Binding::Slot(y.base)];
+        let bindings = vec![
+            Binding::Params,
+            Binding::Slot(x.base),
+            data,
+            scales,
+            zeros,
+            Binding::Slot(y.base),
+        ];
         compiler.emit(spec, params, bindings, grid);
     }
     if let Some(bias) = node.input(5) {
@@ -201,10 +258,16 @@ pub(crate) struct MatvecChoice {
 
 impl MatvecChoice {
     /// The kernel and how many rows a workgroup of it owns.
-    pub(crate) fn kernel(self, shape: MatvecShape, narrow: u32, mut constants: Vec<(&'static str, u32)>) -> (KernelSpec, u32) {
+    pub(crate) fn kernel(
+        self,
+        shape: MatvecShape,
+        narrow: u32,
+        mut constants: Vec<(&'static str, u32)>,
+    ) -> (KernelSpec, u32) {
         let values_per_load = 128 / self.bits;
         let ragged = !self.k.is_multiple_of(u64::from(self.block_size));
-        let whole_loads = self.block_size.is_multiple_of(values_per_load) && !ragged && self.x_offset.is_multiple_of(4);
+        let whole_loads =
+            self.block_size.is_multiple_of(values_per_load) && !ragged && self.x_offset.is_multiple_of(4);
         let (shader, workgroup, rows) = match shape {
             MatvecShape::CpuAdapter if whole_loads => (Shader::MatvecBlocks, narrow, 16),
             MatvecShape::CpuAdapter => (Shader::MatvecWords, narrow, 16),

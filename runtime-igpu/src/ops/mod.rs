@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::program::Compiler;
 
 #[cfg(test)]
-pub(crate) use matmul::Quantized;
+pub(crate) use matmul::{MatvecChoice, ScaleType};
 
 /// Compiles one node.
 ///
@@ -30,16 +30,25 @@ pub(crate) fn compile_node(compiler: &mut Compiler, node: &Node) -> Result<()> {
         "GatherBlockQuantized" if contrib => embedding::quantized(compiler, node),
         "Gather" => embedding::gather(compiler, node),
         "Add" | "Sub" | "Mul" | "Div" => activation::binary(compiler, node),
-        "Sigmoid" | "Tanh" | "Relu" | "Gelu" | "FastGelu" | "QuickGelu" => activation::compile(compiler, node),
+        "Sigmoid" | "Tanh" | "Relu" | "Gelu" | "FastGelu" | "QuickGelu" => {
+            activation::compile(compiler, node)
+        }
         _ => glue::compile(compiler, node),
     }
 }
 
 /// Refuses attributes that are set and neither known nor harmless.
 pub(crate) fn only_attributes(node: &Node, known: &[&str]) -> Result<()> {
-    match node.attributes.iter().find(|attribute| !known.contains(&attribute.name.as_str())) {
+    match node
+        .attributes
+        .iter()
+        .find(|attribute| !known.contains(&attribute.name.as_str()))
+    {
         Some(attribute) => {
-            let message = format!("{} has attribute {}, which this engine does not know", node.op_type, attribute.name);
+            let message = format!(
+                "{} has attribute {}, which this engine does not know",
+                node.op_type, attribute.name
+            );
             Err(crate::program::unsupported(message))
         }
         None => Ok(()),

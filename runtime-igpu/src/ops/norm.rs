@@ -13,11 +13,19 @@ const WORKGROUP: u32 = 64;
 /// SimplifiedLayerNormalization: over the whole value, or head by head where the weight is that short.
 pub(super) fn simplified(compiler: &mut Compiler, node: &Node) -> Result<()> {
     only_attributes(node, &["epsilon", "axis", "stash_type"])?;
-    if node.int_opt("axis").map_err(model_error)?.is_some_and(|axis| axis != -1) {
-        return Err(unsupported("SimplifiedLayerNormalization over another axis than the last"));
+    if node
+        .int_opt("axis")
+        .map_err(model_error)?
+        .is_some_and(|axis| axis != -1)
+    {
+        return Err(unsupported(
+            "SimplifiedLayerNormalization over another axis than the last",
+        ));
     }
     if node.output(1).is_some() {
-        return Err(unsupported("SimplifiedLayerNormalization with its inverse standard deviation as output"));
+        return Err(unsupported(
+            "SimplifiedLayerNormalization with its inverse standard deviation as output",
+        ));
     }
     let x = compiler.input(node, 0)?;
     let y = rows(compiler, x, required(node, 1)?, epsilon(node)?)?;
@@ -30,12 +38,20 @@ pub(super) fn rows(compiler: &mut Compiler, x: View, weight: &str, epsilon: f32)
     let (weight, size) = compiler.float_weight(weight)?;
     let size = size as u32;
     if size == 0 || !x.len.is_multiple_of(size) {
-        return Err(IgpuError::new(Kind::Model, format!("{} values are not rows of {size}", x.len)));
+        return Err(IgpuError::new(
+            Kind::Model,
+            format!("{} values are not rows of {size}", x.len),
+        ));
     }
     let y = compiler.new_value(x.len);
     let spec = KernelSpec::new(Shader::RmsNorm, [("WORKGROUP", WORKGROUP)]);
     let params = vec![size, epsilon.to_bits(), x.offset, y.offset];
-    let bindings = vec![Binding::Params, Binding::Slot(x.base), weight, Binding::Slot(y.base)];
+    let bindings = vec![
+        Binding::Params,
+        Binding::Slot(x.base),
+        weight,
+        Binding::Slot(y.base),
+    ];
     compiler.emit(spec, params, bindings, Grid::Fixed([x.len / size, 1, 1]));
     Ok(y)
 }
@@ -44,7 +60,9 @@ pub(super) fn rows(compiler: &mut Compiler, x: View, weight: &str, epsilon: f32)
 pub(super) fn skip_simplified(compiler: &mut Compiler, node: &Node) -> Result<()> {
     only_attributes(node, &["epsilon"])?;
     if node.output(1).is_some() || node.output(2).is_some() {
-        return Err(unsupported("SkipSimplifiedLayerNormalization with mean or inverse standard deviation as output"));
+        return Err(unsupported(
+            "SkipSimplifiedLayerNormalization with mean or inverse standard deviation as output",
+        ));
     }
     let mut x = compiler.input(node, 0)?;
     if let Some(bias) = node.input(3) {
@@ -53,14 +71,24 @@ pub(super) fn skip_simplified(compiler: &mut Compiler, node: &Node) -> Result<()
     let skip = compiler.input(node, 1)?;
     let (weight, size) = compiler.float_weight(required(node, 2)?)?;
     if u64::from(x.len) != size || x.len != skip.len {
-        let message = format!("norm of {} and {} values with a weight of {size}", x.len, skip.len);
+        let message = format!(
+            "norm of {} and {} values with a weight of {size}",
+            x.len, skip.len
+        );
         return Err(IgpuError::new(Kind::Model, message));
     }
     let (y, sum) = (compiler.new_value(x.len), compiler.new_value(x.len));
     let spec = KernelSpec::new(Shader::SkipRmsNorm, [("WORKGROUP", WORKGROUP)]);
     let params = vec![x.len, epsilon(node)?.to_bits(), x.offset, skip.offset];
     let slots = [x, skip].map(|view| Binding::Slot(view.base));
-    let bindings = vec![Binding::Params, slots[0], slots[1], weight, Binding::Slot(y.base), Binding::Slot(sum.base)];
+    let bindings = vec![
+        Binding::Params,
+        slots[0],
+        slots[1],
+        weight,
+        Binding::Slot(y.base),
+        Binding::Slot(sum.base),
+    ];
     compiler.emit(spec, params, bindings, Grid::Fixed([1, 1, 1]));
     compiler.define(required_output(node)?, Value::Data(y));
     if let Some(name) = node.output(3) {
@@ -74,5 +102,6 @@ fn epsilon(node: &Node) -> Result<f32> {
 }
 
 fn required_output(node: &Node) -> Result<&str> {
-    node.output(0).ok_or_else(|| IgpuError::new(Kind::Model, format!("{} lacks its output", node.op_type)))
+    node.output(0)
+        .ok_or_else(|| IgpuError::new(Kind::Model, format!("{} lacks its output", node.op_type)))
 }

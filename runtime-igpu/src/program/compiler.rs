@@ -4,7 +4,10 @@ use std::collections::HashMap;
 
 use onnx_model::{DataType, Graph, ModelFolder, Node, OperatorId};
 
-use super::{Binding, Encoding, Grid, KvShape, OperatorProgram, Program, Step, Value, View, WeightId, WeightSpec, slots};
+use super::{
+    Binding, Encoding, Grid, KvShape, OperatorProgram, Program, Step, Value, View, WeightId, WeightSpec,
+    slots,
+};
 use crate::error::{IgpuError, Kind, Result};
 use crate::kernel::PARAMS_BYTES;
 use crate::ops;
@@ -109,16 +112,37 @@ impl<'a> Compiler<'a> {
             return Err(IgpuError::new(Kind::Model, message));
         }
         let Some(kv) = self.kv else {
-            return Err(IgpuError::new(Kind::Unsupported, "the model has no GroupQueryAttention: not a decoder this engine knows"));
+            return Err(IgpuError::new(
+                Kind::Unsupported,
+                "the model has no GroupQueryAttention: not a decoder this engine knows",
+            ));
         };
-        let (slots, slot_of) = slots::assign(&mut self.operators, &self.lens, logits.base);
+        let greedy = self.new_value(2);
+        let greedy_step = self.n_steps;
+        let bindings = vec![
+            Binding::Params,
+            Binding::Slot(logits.base),
+            Binding::Slot(greedy.base),
+        ];
+        let spec = KernelSpec::new(Shader::Argmax, [("WORKGROUP", ARGMAX_WORKGROUP)]);
+        self.emit(spec, vec![vocab, logits.offset], bindings, Grid::Fixed([1, 1, 1]));
+        let (slots, slot_of) = slots::assign(&mut self.operators, &self.lens, &[logits.base, greedy.base]);
         Ok(Program {
             operators: self.operators,
             kernels: self.kernels,
             weights: self.weights,
             slots,
             n_steps: self.n_steps,
-            logits: View { base: slot_of[logits.base], ..logits },
+            logits: View {
+                base: slot_of[logits.base],
+                len: vocab,
+                ..logits
+            },
+            greedy: View {
+                base: slot_of[greedy.base],
+                ..greedy
+            },
+            greedy_step,
             kv,
             context_length: self.options.context_length,
         })
@@ -129,10 +153,13 @@ impl<'a> Compiler<'a> {
         let inputs = &config.model.decoder.inputs;
         self.values.insert(inputs.input_ids.clone(), Value::Tokens);
         self.values.insert(inputs.attention_mask.clone(), Value::Mask);
-        self.values.insert(inputs.position_ids.clone(), Value::Position);
+        if let Some(name) = &inputs.position_ids {
+            self.values.insert(name.clone(), Value::Position);
+        }
         for layer in 0..self.folder.geometry().layers {
             for pattern in [&inputs.past_key_names, &inputs.past_value_names] {
-                self.values.insert(onnx_model::layer_name(pattern, layer), Value::Cache(layer));
+                self.values
+                    .insert(onnx_model::layer_name(pattern, layer), Value::Cache(layer));
             }
         }
     }
@@ -149,7 +176,9 @@ impl<'a> Compiler<'a> {
         if self.constant_info(name).is_some() {
             return Ok(Value::Constant(name.to_owned()));
         }
-        Err(unsupported(format!("value {name} comes from nowhere this engine knows")))
+        Err(unsupported(format!(
+            "value {name} comes from nowhere this engine knows"
+        )))
     }
 
     /// Says what a name stands for from now on.
@@ -168,7 +197,10 @@ impl<'a> Compiler<'a> {
                 self.define(name, Value::Data(view));
                 Ok(view)
             }
-            other => Err(unsupported(format!("value {name} is {}, floats were expected", other.what()))),
+            other => Err(unsupported(format!(
+                "value {name} is {}, floats were expected",
+                other.what()
+            ))),
         }
     }
 
@@ -181,10 +213,13 @@ impl<'a> Compiler<'a> {
     /// The constant that a name stands for.
     pub(crate) fn constant(&self, name: &str) -> Result<ConstantInfo> {
         match self.value(name)? {
-            Value::Constant(tensor) => {
-                self.constant_info(&tensor).ok_or_else(|| IgpuError::new(Kind::Model, format!("no constant {tensor}")))
-            }
-            other => Err(unsupported(format!("value {name} is {}, a constant was expected", other.what()))),
+            Value::Constant(tensor) => self
+                .constant_info(&tensor)
+                .ok_or_else(|| IgpuError::new(Kind::Model, format!("no constant {tensor}"))),
+            other => Err(unsupported(format!(
+                "value {name} is {}, a constant was expected",
+                other.what()
+            ))),
         }
     }
 
@@ -192,49 +227,99 @@ impl<'a> Compiler<'a> {
         let graph = self.folder.graph();
         let (dtype, shape) = match graph.initializer(name) {
             Some(initializer) => (initializer.dtype, initializer.shape.clone()),
-            None => graph.constant(name).map(|tensor| (tensor.dtype, tensor.shape.clone()))?,
+            None => graph
+                .constant(name)
+                .map(|tensor| (tensor.dtype, tensor.shape.clone()))?,
         };
-        Some(ConstantInfo { name: name.to_owned(), dtype, shape })
+        Some(ConstantInfo {
+            name: name.to_owned(),
+            dtype,
+            shape,
+        })
     }
 
     /// The integers of a small constant.
     pub(crate) fn integers(&self, name: &str) -> Result<Vec<i64>> {
         let info = self.constant(name)?;
-        self.folder.tensor(&info.name).and_then(|tensor| tensor.to_i64()).map_err(model_error)
+        self.folder
+            .tensor(&info.name)
+            .and_then(|tensor| tensor.to_i64())
+            .map_err(model_error)
     }
 
     /// A new value of `len` elements.
     pub(crate) fn new_value(&mut self, len: u32) -> View {
         self.lens.push(len);
-        View { base: self.lens.len() - 1, offset: 0, len }
+        View {
+            base: self.lens.len() - 1,
+            offset: 0,
+            len,
+        }
     }
 
     /// A constant as float32 on the device.
     pub(crate) fn float_weight(&mut self, name: &str) -> Result<(Binding, u64)> {
         let info = self.constant(name)?;
-        if !matches!(info.dtype, DataType::Float32 | DataType::Float16 | DataType::BFloat16) {
-            return Err(unsupported(format!("constant {} is {}, floats were expected", info.name, info.dtype)));
+        if !matches!(
+            info.dtype,
+            DataType::Float32 | DataType::Float16 | DataType::BFloat16
+        ) {
+            return Err(unsupported(format!(
+                "constant {} is {}, floats were expected",
+                info.name, info.dtype
+            )));
         }
         let bytes = info.len() * 4;
         if bytes > self.options.max_binding_bytes {
             let limit = self.options.max_binding_bytes;
-            return Err(IgpuError::new(Kind::Limit, format!("constant {} takes {bytes} bytes, a binding holds {limit}", info.name)));
+            return Err(IgpuError::new(
+                Kind::Limit,
+                format!(
+                    "constant {} takes {bytes} bytes, a binding holds {limit}",
+                    info.name
+                ),
+            ));
         }
-        let encoding = if info.dtype == DataType::Float32 { Encoding::Raw } else { Encoding::Float32 };
-        let id = self.weight(WeightSpec { tensor: info.name.clone(), encoding, parts: std::iter::once(0..bytes).collect() });
+        let encoding = if info.dtype == DataType::Float32 {
+            Encoding::Raw
+        } else {
+            Encoding::Float32
+        };
+        let id = self.weight(WeightSpec {
+            tensor: info.name.clone(),
+            encoding,
+            parts: std::iter::once(0..bytes).collect(),
+        });
         Ok((Binding::Weight(id, 0), info.len()))
     }
 
     /// A constant of `rows` equal rows in the model's own layout, in parts of at most `rows_per_part` rows.
-    pub(crate) fn raw_weight(&mut self, info: &ConstantInfo, rows: u64, rows_per_part: u64) -> Result<WeightId> {
+    pub(crate) fn raw_weight(
+        &mut self,
+        info: &ConstantInfo,
+        rows: u64,
+        rows_per_part: u64,
+    ) -> Result<WeightId> {
         let bytes = info.dtype.byte_len(&info.shape).unwrap_or(u64::MAX);
         if rows == 0 || !bytes.is_multiple_of(rows) {
-            return Err(IgpuError::new(Kind::Model, format!("constant {} of shape {:?} does not have {rows} rows", info.name, info.shape)));
+            return Err(IgpuError::new(
+                Kind::Model,
+                format!(
+                    "constant {} of shape {:?} does not have {rows} rows",
+                    info.name, info.shape
+                ),
+            ));
         }
         let row_bytes = bytes / rows;
         let starts = (0..rows).step_by(rows_per_part as usize);
-        let parts = starts.map(|row| row * row_bytes..(row + rows_per_part).min(rows) * row_bytes).collect();
-        Ok(self.weight(WeightSpec { tensor: info.name.clone(), encoding: Encoding::Raw, parts }))
+        let parts = starts
+            .map(|row| row * row_bytes..(row + rows_per_part).min(rows) * row_bytes)
+            .collect();
+        Ok(self.weight(WeightSpec {
+            tensor: info.name.clone(),
+            encoding: Encoding::Raw,
+            parts,
+        }))
     }
 
     /// Rows per part so that a part of the widest of these row sizes fits a binding, and parts of 4-byte words stay whole.
@@ -247,7 +332,10 @@ impl<'a> Compiler<'a> {
         match fitting / 64 * 64 {
             0 => {
                 let limit = self.options.max_binding_bytes;
-                Err(IgpuError::new(Kind::Limit, format!("64 rows of {widest_row_bytes} bytes do not fit a binding of {limit} bytes")))
+                Err(IgpuError::new(
+                    Kind::Limit,
+                    format!("64 rows of {widest_row_bytes} bytes do not fit a binding of {limit} bytes"),
+                ))
             }
             fitting => Ok(fitting),
         }
@@ -275,24 +363,50 @@ impl<'a> Compiler<'a> {
 
     /// The KV cache of a layer belongs to the operator that is being compiled.
     pub(crate) fn own_layer(&mut self, layer: usize) {
-        self.operators.last_mut().expect("compiling an operator").layers.push(layer);
+        self.operators
+            .last_mut()
+            .expect("compiling an operator")
+            .layers
+            .push(layer);
     }
 
     /// Adds a dispatch.
     pub(crate) fn emit(&mut self, spec: KernelSpec, params: Vec<u32>, bindings: Vec<Binding>, grid: Grid) {
         debug_assert_eq!(bindings.len(), spec.shader.bindings().len(), "{}", spec.label());
         debug_assert!(params.len() as u64 * 4 <= PARAMS_BYTES);
-        let kernel = self.kernels.iter().position(|known| *known == spec).unwrap_or_else(|| {
-            self.kernels.push(spec);
-            self.kernels.len() - 1
-        });
-        let step = Step { node: self.node.clone(), kernel, index: self.n_steps, params, bindings, grid };
+        let kernel = self
+            .kernels
+            .iter()
+            .position(|known| *known == spec)
+            .unwrap_or_else(|| {
+                self.kernels.push(spec);
+                self.kernels.len() - 1
+            });
+        let step = Step {
+            node: self.node.clone(),
+            kernel,
+            index: self.n_steps,
+            params,
+            bindings,
+            grid,
+        };
         self.n_steps += 1;
-        self.operators.last_mut().expect("compiling an operator").steps.push(step);
+        self.operators
+            .last_mut()
+            .expect("compiling an operator")
+            .steps
+            .push(step);
     }
 
     /// A kernel that handles `size` elements, one per invocation.
-    pub(crate) fn emit_elementwise(&mut self, shader: Shader, constants: &[(&'static str, u32)], params: Vec<u32>, bindings: Vec<Binding>, size: u32) {
+    pub(crate) fn emit_elementwise(
+        &mut self,
+        shader: Shader,
+        constants: &[(&'static str, u32)],
+        params: Vec<u32>,
+        bindings: Vec<Binding>,
+        size: u32,
+    ) {
         let mut constants = constants.to_vec();
         constants.push(("WORKGROUP", ELEMENTWISE_WORKGROUP));
         let grid = Grid::Fixed([size.div_ceil(ELEMENTWISE_WORKGROUP), 1, 1]);
@@ -306,13 +420,19 @@ impl<'a> Compiler<'a> {
     }
 }
 
+/// Invocations of the one workgroup that finds the largest logit.
+const ARGMAX_WORKGROUP: u32 = 256;
 /// Invocations in a workgroup of the kernels that take one element per invocation.
 const ELEMENTWISE_WORKGROUP: u32 = 64;
 
 /// A node's input that has to be there.
 pub(crate) fn required(node: &Node, position: usize) -> Result<&str> {
-    node.input(position)
-        .ok_or_else(|| IgpuError::new(Kind::Model, format!("{} lacks its input {position}", node.op_type)))
+    node.input(position).ok_or_else(|| {
+        IgpuError::new(
+            Kind::Model,
+            format!("{} lacks its input {position}", node.op_type),
+        )
+    })
 }
 
 pub(crate) fn unsupported(message: impl Into<String>) -> IgpuError {

@@ -7,7 +7,7 @@ mod compiler;
 mod slots;
 mod value;
 
-pub(crate) use compiler::{CompileOptions, Compiler};
+pub(crate) use compiler::{CompileOptions, Compiler, ConstantInfo, model_error, required, unsupported};
 pub(crate) use value::{Value, View};
 
 use std::ops::Range;
@@ -31,6 +31,9 @@ pub(crate) struct Program {
     pub(crate) n_steps: usize,
     /// Where the logits end up.
     pub(crate) logits: View,
+    /// Where the greedy token ends up, and the step that finds it; it runs only when asked for.
+    pub(crate) greedy: View,
+    pub(crate) greedy_step: usize,
     /// Shape of each layer's KV cache.
     pub(crate) kv: KvShape,
     /// Longest sequence.

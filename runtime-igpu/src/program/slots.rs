@@ -7,15 +7,21 @@ use super::{Binding, OperatorProgram};
 
 /// Gives each base value a slot and rewrites the steps' bindings from base values to slots.
 ///
-/// `lens` are the base values' elements; `kept` is read after the last step. Returns the slots' bytes and each base's slot.
-pub(crate) fn assign(operators: &mut [OperatorProgram], lens: &[u32], kept: usize) -> (Vec<u64>, Vec<usize>) {
+/// `lens` are the base values' elements; `kept` are read after the last step. Returns the slots' bytes and each base's slot.
+pub(crate) fn assign(
+    operators: &mut [OperatorProgram],
+    lens: &[u32],
+    kept: &[usize],
+) -> (Vec<u64>, Vec<usize>) {
     let mut last = vec![None; lens.len()];
     for step in operators.iter().flat_map(|operator| &operator.steps) {
         for base in bases(&step.bindings) {
             last[base] = Some(step.index);
         }
     }
-    last[kept] = Some(usize::MAX);
+    for &base in kept {
+        last[base] = Some(usize::MAX);
+    }
     let mut slots: Vec<u64> = Vec::new();
     let mut free: Vec<usize> = Vec::new();
     let mut slot_of = vec![usize::MAX; lens.len()];
@@ -49,7 +55,9 @@ fn bases(bindings: &[Binding]) -> impl Iterator<Item = usize> + '_ {
 
 /// A free slot that is large enough, the smallest such; else a new one.
 fn take(slots: &mut Vec<u64>, free: &mut Vec<usize>, bytes: u64) -> usize {
-    let fitting = (0..free.len()).filter(|&i| slots[free[i]] >= bytes).min_by_key(|&i| slots[free[i]]);
+    let fitting = (0..free.len())
+        .filter(|&i| slots[free[i]] >= bytes)
+        .min_by_key(|&i| slots[free[i]]);
     match fitting {
         Some(i) => free.swap_remove(i),
         None => {

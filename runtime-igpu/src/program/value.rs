@@ -16,7 +16,11 @@ pub(crate) struct View {
 impl View {
     /// Part of this view.
     pub(crate) fn part(self, offset: u32, len: u32) -> View {
-        View { base: self.base, offset: self.offset + offset, len }
+        View {
+            base: self.base,
+            offset: self.offset + offset,
+            len,
+        }
     }
 }
 

@@ -12,7 +12,6 @@
 
 struct Params {
     group_size: u32,
-    capacity: u32,
     max_stretches: u32,
     window: u32,
     scale: f32,
@@ -39,13 +38,13 @@ fn main(at: Invocation) {
     if (params.window != 0u && length > params.window) {
         begin = length - params.window;
     }
-    let from = begin + stretch * STRETCH;
-    let n = min(STRETCH, max(length, from) - from);
-    let cache = (head / params.group_size) * params.capacity * HEAD_DIM;
+    let start = begin + stretch * STRETCH;
+    let n = min(STRETCH, max(length, start) - start);
+    let cache = (head / params.group_size) * state.capacity * HEAD_DIM;
 
     var largest = -3.4e38;
     for (var i = at.lane; i < n; i += WORKGROUP) {
-        let row = cache + (from + i) * HEAD_DIM;
+        let row = cache + (start + i) * HEAD_DIM;
         var score = 0.0;
         for (var d = 0u; d < HEAD_DIM; d++) {
             score += query[head * HEAD_DIM + d] * keys[row + d];
@@ -71,7 +70,7 @@ fn main(at: Invocation) {
     for (var d = at.lane; d < HEAD_DIM; d += WORKGROUP) {
         var value = 0.0;
         for (var i = 0u; i < n; i++) {
-            value += weights[i] * values[cache + (from + i) * HEAD_DIM + d];
+            value += weights[i] * values[cache + (start + i) * HEAD_DIM + d];
         }
         partials[out + d] = value;
     }

@@ -16,7 +16,6 @@ struct Params {
     q_offset: u32,
     k_offset: u32,
     v_offset: u32,
-    capacity: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -58,7 +57,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     }
     if (head >= params.heads + params.kv_heads) {
         let kv_head = head - params.heads - params.kv_heads;
-        let row = (kv_head * params.capacity + state.position) * HEAD_DIM;
+        let row = (kv_head * state.capacity + state.position) * HEAD_DIM;
         values[row + d] = v[params.v_offset + kv_head * HEAD_DIM + d];
         return;
     }
@@ -78,7 +77,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     } else {
         let kv_head = head - params.heads;
         let row = params.k_offset + kv_head * HEAD_DIM;
-        let cache_row = (kv_head * params.capacity + state.position) * HEAD_DIM;
+        let cache_row = (kv_head * state.capacity + state.position) * HEAD_DIM;
         keys[cache_row + d] = k[row + d] * cosine + k[row + other] * sine;
     }
 }

@@ -5,4 +5,6 @@ struct State {
     token: u32,
     // Its position, which is also how many positions the KV cache holds before it.
     position: u32,
+    // Positions the KV cache has room for.
+    capacity: u32,
 }

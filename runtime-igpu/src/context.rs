@@ -1,0 +1,218 @@
+//! What all operators share on an open device: kernels, weights, slots, parameters, state.
+
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use onnx_model::{OperatorData, Tensor};
+
+use crate::adapter::IgpuAdapter;
+use crate::device::Gpu;
+use crate::error::{IgpuError, Kind, Result};
+use crate::kernel::Kernel;
+use crate::kv::LayerCache;
+use crate::options::{IgpuOptions, UploadPath};
+use crate::program::{Binding, Encoding, OperatorProgram, Program, Step, WeightId, WeightSpec, model_error};
+use crate::upload::upload;
+
+/// Bytes between two steps' parameters: the largest alignment any device asks for.
+const PARAMS_STRIDE: u64 = 256;
+/// Bytes of the state: token, position, capacity.
+const STATE_BYTES: u64 = 16;
+
+/// An open device with the buffers that all operators share.
+pub(crate) struct Context {
+    pub(crate) gpu: Gpu,
+    pub(crate) program: Arc<Program>,
+    pub(crate) state: wgpu::Buffer,
+    params: wgpu::Buffer,
+    slots: Vec<wgpu::Buffer>,
+    upload: UploadPath,
+    kernels: DashMap<usize, Arc<Kernel>>,
+    weights: DashMap<WeightId, Arc<[wgpu::Buffer]>>,
+}
+
+/// An operator on the device: bind groups for its steps, and the caches it owns.
+pub struct DeviceOperator {
+    pub(crate) steps: Vec<DeviceStep>,
+    pub(crate) layers: Vec<LayerCache>,
+}
+
+/// A step that can be dispatched.
+pub(crate) struct DeviceStep {
+    pub(crate) kernel: Arc<Kernel>,
+    pub(crate) bind_group: wgpu::BindGroup,
+}
+
+impl Context {
+    /// Opens the device and allocates the shared buffers.
+    pub(crate) fn open(adapter: &IgpuAdapter, options: &IgpuOptions, program: Arc<Program>) -> Result<Self> {
+        let gpu = Gpu::open(adapter, options.stall_timeout)?;
+        let buffer = |size: u64, usage| {
+            let descriptor = wgpu::BufferDescriptor {
+                label: None,
+                size,
+                usage,
+                mapped_at_creation: false,
+            };
+            gpu.checked(|device| device.create_buffer(&descriptor))
+        };
+        let uniform = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
+        let state = buffer(STATE_BYTES, uniform)?;
+        let params = buffer(program.n_steps as u64 * PARAMS_STRIDE, uniform)?;
+        let storage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
+        let slots = program
+            .slots
+            .iter()
+            .map(|&bytes| buffer(bytes, storage))
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            state,
+            params,
+            slots,
+            upload: adapter.upload_path(options),
+            kernels: DashMap::new(),
+            weights: DashMap::new(),
+            program,
+            gpu,
+        })
+    }
+
+    /// Makes a kernel available to the operators that come after.
+    pub(crate) fn add_kernel(&self, index: usize, text: &str) -> Result<()> {
+        let kernel = Kernel::compile(&self.gpu, &self.program.kernels[index], text)?;
+        self.kernels.insert(index, Arc::new(kernel));
+        Ok(())
+    }
+
+    pub(crate) fn slot(&self, slot: usize) -> &wgpu::Buffer {
+        &self.slots[slot]
+    }
+
+    /// Uploads an operator's weights, allocates its caches and prepares its steps.
+    pub(crate) fn set_up(
+        &self,
+        operator: &OperatorProgram,
+        data: &OperatorData,
+        kv_capacity: u32,
+    ) -> Result<DeviceOperator> {
+        self.upload(operator, data)?;
+        let layers = operator
+            .layers
+            .iter()
+            .map(|&layer| LayerCache::new(&self.gpu, self.program.kv, layer, kv_capacity))
+            .collect::<Result<Vec<_>>>()?;
+        let steps = operator
+            .steps
+            .iter()
+            .map(|step| self.prepare(step, &layers))
+            .collect::<Result<_>>()?;
+        self.gpu.check()?;
+        Ok(DeviceOperator { steps, layers })
+    }
+
+    fn upload(&self, operator: &OperatorProgram, data: &OperatorData) -> Result<()> {
+        for &id in &operator.uploads {
+            let spec = &self.program.weights[id.0];
+            let tensor = data.tensor(&spec.tensor).ok_or_else(|| {
+                IgpuError::new(Kind::Model, format!("constant {} was not read", spec.tensor))
+            })?;
+            let buffers = self.upload_weight(spec, tensor)?;
+            self.weights.insert(id, buffers);
+        }
+        Ok(())
+    }
+
+    fn upload_weight(&self, spec: &WeightSpec, tensor: &Tensor) -> Result<Arc<[wgpu::Buffer]>> {
+        let converted;
+        let bytes = match spec.encoding {
+            Encoding::Raw => &tensor.bytes[..],
+            Encoding::Float32 => {
+                converted = tensor.to_f32().map_err(model_error)?;
+                bytemuck::cast_slice(&converted)
+            }
+        };
+        let parts = spec.parts.iter().map(|part| {
+            let part = bytes.get(part.start as usize..part.end as usize).ok_or_else(|| {
+                IgpuError::new(
+                    Kind::Model,
+                    format!("constant {} ends before its shape says", spec.tensor),
+                )
+            })?;
+            upload(&self.gpu, self.upload, &spec.tensor, part)
+        });
+        parts.collect::<Result<Vec<_>>>().map(Arc::from)
+    }
+
+    fn prepare(&self, step: &Step, layers: &[LayerCache]) -> Result<DeviceStep> {
+        let offset = step.index as u64 * PARAMS_STRIDE;
+        self.gpu.checked(|_| {
+            self.gpu
+                .queue
+                .write_buffer(&self.params, offset, bytemuck::cast_slice(&step.params))
+        })?;
+        self.bind(step, layers)
+    }
+
+    /// A bind group for a step; `layers` holds the caches that it may name.
+    pub(crate) fn bind(&self, step: &Step, layers: &[LayerCache]) -> Result<DeviceStep> {
+        let kernel = self
+            .kernels
+            .get(&step.kernel)
+            .map(|kernel| Arc::clone(&kernel))
+            .ok_or_else(|| {
+                IgpuError::new(Kind::Internal, "the operator was set up before its kernel")
+                    .at_node(&step.node)
+            })?;
+        let buffers = step
+            .bindings
+            .iter()
+            .map(|binding| self.resolve(step, *binding, layers))
+            .collect::<Result<Vec<_>>>()?;
+        let bind_group = self
+            .gpu
+            .checked(|device| {
+                let resources = step
+                    .bindings
+                    .iter()
+                    .zip(&buffers)
+                    .map(|(binding, buffer)| match binding {
+                        Binding::Params => wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                            buffer,
+                            offset: step.index as u64 * PARAMS_STRIDE,
+                            size: wgpu::BufferSize::new(crate::kernel::PARAMS_BYTES),
+                        }),
+                        _ => buffer.as_entire_binding(),
+                    });
+                kernel.bind(device, resources)
+            })
+            .map_err(|error| error.at_node(&step.node))?;
+        Ok(DeviceStep { kernel, bind_group })
+    }
+
+    fn resolve(&self, step: &Step, binding: Binding, layers: &[LayerCache]) -> Result<wgpu::Buffer> {
+        let missing = |what: &str| {
+            IgpuError::new(Kind::Internal, format!("the operator was set up before {what}"))
+                .at_node(&step.node)
+        };
+        let cache = |layer: usize| {
+            layers
+                .iter()
+                .find(|cache| cache.layer == layer)
+                .ok_or_else(|| missing("its cache"))
+        };
+        Ok(match binding {
+            Binding::Params => self.params.clone(),
+            Binding::State => self.state.clone(),
+            Binding::Slot(slot) => self.slots[slot].clone(),
+            Binding::Weight(id, part) => {
+                let parts = self
+                    .weights
+                    .get(&id)
+                    .ok_or_else(|| missing("a weight it shares"))?;
+                parts[part].clone()
+            }
+            Binding::Keys(layer) => cache(layer)?.keys.clone(),
+            Binding::Values(layer) => cache(layer)?.values.clone(),
+        })
+    }
+}

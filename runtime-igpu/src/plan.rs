@@ -1,0 +1,157 @@
+//! From model folder and adapter to a program, before any device is opened.
+
+use std::sync::Arc;
+
+use onnx_model::ModelFolder;
+
+use crate::adapter::IgpuAdapter;
+use crate::context::Context;
+use crate::engine::IgpuEngine;
+use crate::error::{IgpuError, Kind, Result};
+use crate::memory::Budget;
+use crate::options::IgpuOptions;
+use crate::program::{CompileOptions, Compiler, Program, model_error};
+
+/// A decoder compiled for an adapter; nothing is on the device yet.
+#[derive(Clone)]
+pub struct IgpuPlan {
+    pub(crate) folder: ModelFolder,
+    pub(crate) adapter: IgpuAdapter,
+    pub(crate) options: IgpuOptions,
+    pub(crate) program: Arc<Program>,
+    pub(crate) budget: Budget,
+    pub(crate) kv_capacity: u32,
+    device_bytes: u64,
+}
+
+impl IgpuPlan {
+    /// Finds the adapter and compiles the model for it. Opens no device and touches no weight.
+    ///
+    /// # Errors
+    ///
+    /// [`is_no_adapter`](IgpuError::is_no_adapter), [`is_unsupported_model`](IgpuError::is_unsupported_model) and the other
+    /// kinds of refusal, naming operator and node where one is at fault. A caller with another engine goes on without this one.
+    pub fn new(folder: &ModelFolder, options: IgpuOptions) -> Result<Self> {
+        let adapter = IgpuAdapter::find(&options)?;
+        Self::on_adapter(folder, adapter, options)
+    }
+
+    /// As [`new`](Self::new), on an adapter found before.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn on_adapter(folder: &ModelFolder, adapter: IgpuAdapter, options: IgpuOptions) -> Result<Self> {
+        let max_binding_bytes = adapter
+            .limits
+            .max_storage_buffer_binding_size
+            .min(adapter.limits.max_buffer_size);
+        let compile = CompileOptions {
+            matvec: adapter.matvec_shape(&options),
+            narrow_workgroup: adapter.info.subgroup_min_size.clamp(8, 64).next_power_of_two(),
+            max_binding_bytes,
+            max_groups: adapter.limits.max_compute_workgroups_per_dimension,
+            context_length: context_length(folder, &options, max_binding_bytes)?,
+        };
+        let program = Compiler::compile(folder, compile)?;
+        let kv_capacity = options.kv_capacity.clamp(1, program.context_length);
+        let budget = Budget::of(&adapter, &options);
+        let sizes = program.operators.iter().map(|operator| {
+            let weights: u64 = operator
+                .uploads
+                .iter()
+                .map(|id| program.weights[id.0].bytes())
+                .sum();
+            (
+                operator.name.as_str(),
+                weights + 2 * operator.layers.len() as u64 * program.kv.bytes(kv_capacity),
+            )
+        });
+        let values: u64 = program.slots.iter().sum();
+        let device_bytes = budget.check(std::iter::once(("values", values)).chain(sizes))?;
+        Ok(Self {
+            folder: folder.clone(),
+            adapter,
+            options,
+            program: Arc::new(program),
+            budget,
+            kv_capacity,
+            device_bytes,
+        })
+    }
+
+    /// Sets the engine up at once, on the calling thread, without a scheduler.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the device, a kernel or an operator from being set up, named.
+    pub fn load(&self) -> Result<IgpuEngine> {
+        let context = Arc::new(Context::open(
+            &self.adapter,
+            &self.options,
+            Arc::clone(&self.program),
+        )?);
+        for (index, kernel) in self.program.kernels.iter().enumerate() {
+            context.add_kernel(index, &kernel.compose(context.gpu.has_subgroups))?;
+        }
+        let operators = self.program.operators.iter().map(|operator| {
+            let model = self
+                .folder
+                .operator(operator.id)
+                .and_then(|model| self.folder.read(model));
+            let data = model.map_err(|error| model_error(error).at_operator(&operator.name))?;
+            context
+                .set_up(operator, &data, self.kv_capacity)
+                .map_err(|error| error.at_operator(&operator.name))
+        });
+        let operators = operators.collect::<Result<_>>()?;
+        IgpuEngine::new(context, operators, self.budget, self.kv_capacity)
+    }
+
+    /// The adapter.
+    pub fn adapter(&self) -> &IgpuAdapter {
+        &self.adapter
+    }
+
+    /// Device memory the engine takes when set up: weights, KV cache and intermediate values.
+    pub fn device_bytes(&self) -> u64 {
+        self.device_bytes
+    }
+
+    /// The longest sequence.
+    pub fn context_length(&self) -> usize {
+        self.program.context_length as usize
+    }
+
+    /// Names of the distinct kernels.
+    pub fn kernels(&self) -> Vec<String> {
+        self.program
+            .kernels
+            .iter()
+            .map(crate::shader::KernelSpec::label)
+            .collect()
+    }
+}
+
+/// The context the caller asks for, else as much of the model's as one layer's cache fits into a binding.
+fn context_length(folder: &ModelFolder, options: &IgpuOptions, max_binding_bytes: u64) -> Result<u32> {
+    let geometry = folder.geometry();
+    let position_bytes = geometry.kv_heads as u64 * geometry.head_dim as u64 * 4;
+    let fitting = max_binding_bytes / position_bytes;
+    let model = geometry.context_length as u64;
+    match options.context_length {
+        None => Ok(model.min(fitting) as u32),
+        Some(0) => Err(IgpuError::new(Kind::Request, "a context of no positions")),
+        Some(asked) if u64::from(asked) > model => Err(IgpuError::new(
+            Kind::Limit,
+            format!("a context of {asked} positions, the model has {model}"),
+        )),
+        Some(asked) if u64::from(asked) > fitting => {
+            let message = format!(
+                "a context of {asked} positions, a binding of {max_binding_bytes} bytes holds {fitting}"
+            );
+            Err(IgpuError::new(Kind::Limit, message))
+        }
+        Some(asked) => Ok(asked),
+    }
+}

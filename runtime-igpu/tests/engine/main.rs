@@ -1,0 +1,4 @@
+//! The decode engine on the machine's own adapter, against stock ONNX Runtime's outputs for the shared folders.
+
+mod common;
+mod parity;
