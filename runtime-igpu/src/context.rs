@@ -31,8 +31,14 @@ pub(crate) struct Context {
     weights: DashMap<WeightId, Arc<[wgpu::Buffer]>>,
 }
 
-/// An operator on the device: bind groups for its steps, and the caches it owns.
-pub struct DeviceOperator {
+/// An operator's memory on the device: its weights are up, its caches allocated.
+#[derive(Clone)]
+pub(crate) struct DeviceOperator {
+    pub(crate) layers: Vec<LayerCache>,
+}
+
+/// An operator that can run: its steps bound to kernels and buffers.
+pub(crate) struct BoundOperator {
     pub(crate) steps: Vec<DeviceStep>,
     pub(crate) layers: Vec<LayerCache>,
 }
@@ -88,7 +94,7 @@ impl Context {
         &self.slots[slot]
     }
 
-    /// Uploads an operator's weights, allocates its caches and prepares its steps.
+    /// Uploads an operator's weights and allocates its caches.
     pub(crate) fn set_up(
         &self,
         operator: &OperatorProgram,
@@ -96,18 +102,18 @@ impl Context {
         kv_capacity: u32,
     ) -> Result<DeviceOperator> {
         self.upload(operator, data)?;
-        let layers = operator
-            .layers
-            .iter()
-            .map(|&layer| LayerCache::new(&self.gpu, self.program.kv, layer, kv_capacity))
-            .collect::<Result<Vec<_>>>()?;
-        let steps = operator
-            .steps
-            .iter()
-            .map(|step| self.prepare(step, &layers))
-            .collect::<Result<_>>()?;
+        let cache = |&layer: &usize| LayerCache::new(&self.gpu, self.program.kv, layer, kv_capacity);
+        let layers = operator.layers.iter().map(cache).collect::<Result<_>>()?;
         self.gpu.check()?;
-        Ok(DeviceOperator { steps, layers })
+        Ok(DeviceOperator { layers })
+    }
+
+    /// Writes the parameters of an operator's steps and binds them; kernels and shared weights have to be there.
+    pub(crate) fn bind_operator(&self, operator: &OperatorProgram, device: DeviceOperator) -> Result<BoundOperator> {
+        let layers = device.layers;
+        let steps = operator.steps.iter().map(|step| self.prepare(step, &layers)).collect::<Result<_>>()?;
+        self.gpu.check()?;
+        Ok(BoundOperator { steps, layers })
     }
 
     fn upload(&self, operator: &OperatorProgram, data: &OperatorData) -> Result<()> {

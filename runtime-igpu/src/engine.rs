@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::context::{Context, DeviceOperator, DeviceStep};
+use crate::context::{Context, BoundOperator, DeviceStep};
 use crate::error::{IgpuError, Kind, Result};
 use crate::kv::{KvSlices, LayerCache, grown};
 use crate::memory::Budget;
@@ -43,7 +43,7 @@ enum Wanted {
 impl IgpuEngine {
     pub(crate) fn new(
         context: Arc<Context>,
-        operators: Vec<DeviceOperator>,
+        operators: Vec<BoundOperator>,
         budget: Budget,
         capacity: u32,
     ) -> Result<Self> {

@@ -4,7 +4,8 @@ use crate::device::Gpu;
 use crate::error::{IgpuError, Kind, Result};
 use crate::program::KvShape;
 
-/// One layer's cached keys and values, float32 `[kv_heads, capacity, head_dim]` each.
+/// One layer's cached keys and values; clones share the buffers. Float32 `[kv_heads, capacity, head_dim]` each.
+#[derive(Clone)]
 pub(crate) struct LayerCache {
     pub(crate) layer: usize,
     pub(crate) keys: wgpu::Buffer,

@@ -5,12 +5,10 @@ use std::sync::Arc;
 use onnx_model::ModelFolder;
 
 use crate::adapter::IgpuAdapter;
-use crate::context::Context;
-use crate::engine::IgpuEngine;
 use crate::error::{IgpuError, Kind, Result};
 use crate::memory::Budget;
 use crate::options::IgpuOptions;
-use crate::program::{CompileOptions, Compiler, Program, model_error};
+use crate::program::{CompileOptions, Compiler, Program};
 
 /// A decoder compiled for an adapter; nothing is on the device yet.
 #[derive(Clone)]
@@ -78,34 +76,6 @@ impl IgpuPlan {
             kv_capacity,
             device_bytes,
         })
-    }
-
-    /// Sets the engine up at once, on the calling thread, without a scheduler.
-    ///
-    /// # Errors
-    ///
-    /// Whatever keeps the device, a kernel or an operator from being set up, named.
-    pub fn load(&self) -> Result<IgpuEngine> {
-        let context = Arc::new(Context::open(
-            &self.adapter,
-            &self.options,
-            Arc::clone(&self.program),
-        )?);
-        for (index, kernel) in self.program.kernels.iter().enumerate() {
-            context.add_kernel(index, &kernel.compose(context.gpu.has_subgroups))?;
-        }
-        let operators = self.program.operators.iter().map(|operator| {
-            let model = self
-                .folder
-                .operator(operator.id)
-                .and_then(|model| self.folder.read(model));
-            let data = model.map_err(|error| model_error(error).at_operator(&operator.name))?;
-            context
-                .set_up(operator, &data, self.kv_capacity)
-                .map_err(|error| error.at_operator(&operator.name))
-        });
-        let operators = operators.collect::<Result<_>>()?;
-        IgpuEngine::new(context, operators, self.budget, self.kv_capacity)
     }
 
     /// The adapter.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use onnx_model::ModelFolder;
 use runtime_igpu::{IgpuEngine, IgpuOptions, IgpuPlan};
+use scheduler::InitMode;
 use serde_json::Value;
 
 /// The shared model folders.
@@ -83,7 +84,7 @@ pub fn cases(name: &str) -> Vec<Case> {
 /// An engine for a folder; `None`, said in one line, where the machine has no adapter.
 pub fn engine(folder: &ModelFolder, options: IgpuOptions, what: &str) -> Option<IgpuEngine> {
     match IgpuPlan::new(folder, options) {
-        Ok(plan) => Some(plan.load().expect("the engine loads")),
+        Ok(plan) => Some(plan.load(InitMode::Overlapped).expect("the engine loads")),
         Err(error) if error.is_no_adapter() => {
             eprintln!("not exercised: {what}: {error}");
             None

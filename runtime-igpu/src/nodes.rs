@@ -1,0 +1,147 @@
+//! The engine's part of an init graph: its lanes, nodes and edges, and the engine they end in.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use onnx_model::{OperatorData, OperatorId, OperatorKind};
+use scheduler::{InitError, InitGraph, InitMode, Lane, NodeId, NodeRef, Operator, Ready};
+
+use crate::context::{BoundOperator, Context};
+use crate::engine::IgpuEngine;
+use crate::error::{IgpuError, Kind, Result};
+use crate::operator::{Binding, Kernels, OperatorSource, OperatorsOf, Shared};
+use crate::plan::IgpuPlan;
+
+/// The nodes that a plan added to a graph.
+pub struct IgpuNodes {
+    shared: Arc<Shared>,
+    device: NodeRef<Arc<Context>>,
+    operators: Vec<Operator<OperatorsOf>>,
+    bound: Vec<NodeRef<BoundOperator>>,
+    all: Vec<NodeId>,
+}
+
+impl IgpuPlan {
+    /// Adds the engine's lanes and nodes to a graph; operators are read on the graph's host lane.
+    pub fn add_to(&self, graph: &mut InitGraph) -> IgpuNodes {
+        let folder = self.folder.clone();
+        self.add(graph, |graph, lane, name, id| graph.operator(lane, name, OperatorSource { folder: folder.clone(), id }))
+    }
+
+    /// As [`add_to`](Self::add_to), but operators are set up from what another engine's host nodes read, so that each is
+    /// read once for both.
+    pub fn add_sharing(&self, graph: &mut InitGraph, host: impl Fn(OperatorId) -> NodeRef<OperatorData>) -> IgpuNodes {
+        self.add(graph, |graph, lane, name, id| graph.operator_from(lane, name, host(id)))
+    }
+
+    fn add(
+        &self,
+        graph: &mut InitGraph,
+        mut operator: impl FnMut(&mut InitGraph, &Lane<OperatorsOf>, String, OperatorId) -> Operator<OperatorsOf>,
+    ) -> IgpuNodes {
+        let shared = Arc::new(Shared::new(self.clone()));
+        let kernel_lane = graph.lane(Kernels { shared: Arc::clone(&shared) });
+        let mut lanes: BTreeMap<OperatorKind, Lane<OperatorsOf>> = BTreeMap::new();
+        let opening = Arc::clone(&shared);
+        let device = graph.node(&kernel_lane, "igpu.device", (), async move |_: &mut (), ()| Ok(opening.open()?));
+        let kernels: Vec<_> = self
+            .program
+            .kernels
+            .iter()
+            .enumerate()
+            .map(|(index, spec)| graph.operator(&kernel_lane, spec.label(), index))
+            .collect();
+        let mut operators: Vec<Operator<OperatorsOf>> = Vec::new();
+        for program in &self.program.operators {
+            let kind = program.kind;
+            let lane = *lanes
+                .entry(kind)
+                .or_insert_with(|| graph.lane(OperatorsOf { kind, shared: Arc::clone(&shared) }));
+            let added = operator(graph, &lane, program.name.clone(), program.id);
+            graph.after(added, device);
+            operators.push(added);
+        }
+        let bind_lane = graph.lane(Binding);
+        let mut bound = Vec::new();
+        for (program, &uploaded) in self.program.operators.iter().zip(&operators) {
+            let (binding, id) = (Arc::clone(&shared), program.id);
+            let node = graph.node(&bind_lane, format!("{}.bind", program.name), uploaded.device(), async move |_: &mut (), device| {
+                let program = binding.program(id);
+                let bound = binding.context()?.bind_operator(program, device);
+                Ok(bound.map_err(|error| error.at_operator(&program.name))?)
+            });
+            let mut needed: Vec<_> = program.steps.iter().map(|step| step.kernel).collect();
+            needed.sort_unstable();
+            needed.dedup();
+            for kernel in needed {
+                graph.after(node, kernels[kernel]);
+            }
+            for shared in &program.shares {
+                graph.after(node, operators[shared.index()]);
+            }
+            bound.push(node);
+        }
+        let all = std::iter::once(device.id())
+            .chain(kernels.iter().map(|&kernel| kernel.into()))
+            .chain(operators.iter().map(|&operator| operator.into()))
+            .chain(bound.iter().map(|node| node.id()))
+            .collect();
+        IgpuNodes { shared, device, operators, bound, all }
+    }
+
+    /// Sets the engine up by itself, in a graph of its own.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the device, a kernel or an operator from being set up, named.
+    pub fn load(&self, mode: InitMode) -> Result<IgpuEngine> {
+        let mut graph = InitGraph::new();
+        let nodes = self.add_to(&mut graph);
+        let run = graph.start(mode).map_err(|error| IgpuError::from_init(&error))?;
+        let mut ready = run.ready().wait().map_err(|error| IgpuError::from_init(&error))?;
+        nodes.finish(&mut ready)
+    }
+}
+
+impl IgpuNodes {
+    /// All the engine's device nodes, for the barrier it serves behind.
+    pub fn barrier_nodes(&self) -> &[NodeId] {
+        &self.all
+    }
+
+    /// The node that opens the device.
+    pub fn device_node(&self) -> NodeId {
+        self.device.id()
+    }
+
+    /// The host node of an operator.
+    pub fn host_node(&self, id: OperatorId) -> Option<NodeRef<OperatorData>> {
+        self.operators.get(id.index()).map(|operator| operator.host())
+    }
+
+    /// Takes the engine out of a run whose barrier over [`barrier_nodes`](Self::barrier_nodes) has resolved.
+    ///
+    /// # Errors
+    ///
+    /// A node failed, was cancelled, or its value was taken before.
+    pub fn finish(self, ready: &mut Ready) -> Result<IgpuEngine> {
+        let take = |error: InitError| IgpuError::from_init(&error);
+        let bound = self.bound.into_iter().map(|node| ready.try_take(node).map_err(take)).collect::<Result<Vec<_>>>()?;
+        let plan = &self.shared.plan;
+        IgpuEngine::new(Arc::clone(self.shared.context()?), bound, plan.budget, plan.kv_capacity)
+    }
+}
+
+impl IgpuError {
+    /// The engine's own error inside a failed run, else the run's error in words.
+    pub fn from_init(error: &InitError) -> Self {
+        let mut source = std::error::Error::source(error);
+        while let Some(inner) = source {
+            if let Some(own) = inner.downcast_ref::<IgpuError>() {
+                return own.clone();
+            }
+            source = inner.source();
+        }
+        IgpuError::new(Kind::Internal, error.to_string()).caused_by(error.clone())
+    }
+}
