@@ -131,6 +131,11 @@ impl IgpuAdapter {
         )
     }
 
+    /// Invocations of a workgroup as wide as a vector register of a CPU adapter.
+    pub(crate) fn narrow_workgroup(&self) -> u32 {
+        self.info.subgroup_min_size.clamp(8, 64).next_power_of_two()
+    }
+
     pub(crate) fn upload_path(&self, options: &IgpuOptions) -> UploadPath {
         let default = if self.is_unified() && self.can_map() {
             UploadPath::Mapped

@@ -1,6 +1,7 @@
 //! What all operators share on an open device: kernels, weights, slots, parameters, state.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
 use onnx_model::{OperatorData, Tensor};
@@ -29,6 +30,24 @@ pub(crate) struct Context {
     upload: UploadPath,
     kernels: DashMap<usize, Arc<Kernel>>,
     weights: DashMap<WeightId, Arc<[wgpu::Buffer]>>,
+    times: Mutex<SetupTimes>,
+}
+
+/// Where device setup spent its time, summed over lanes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetupTimes {
+    /// Opening the device and allocating what operators share.
+    pub device_open: Duration,
+    /// Compiling kernels, as far as pipeline creation does.
+    pub pipelines: Duration,
+    /// Warm-up dispatches, in which some drivers compile.
+    pub warm_up: Duration,
+    /// Allocating and uploading weights.
+    pub upload: Duration,
+    /// Allocating KV caches.
+    pub caches: Duration,
+    /// Parameters and bind groups.
+    pub bind: Duration,
 }
 
 /// An operator's memory on the device: its weights are up, its caches allocated.
@@ -52,6 +71,7 @@ pub(crate) struct DeviceStep {
 impl Context {
     /// Opens the device and allocates the shared buffers.
     pub(crate) fn open(adapter: &IgpuAdapter, options: &IgpuOptions, program: Arc<Program>) -> Result<Self> {
+        let started = Instant::now();
         let gpu = Gpu::open(adapter, options.stall_timeout)?;
         let buffer = |size: u64, usage| {
             let descriptor = wgpu::BufferDescriptor {
@@ -78,6 +98,10 @@ impl Context {
             upload: adapter.upload_path(options),
             kernels: DashMap::new(),
             weights: DashMap::new(),
+            times: Mutex::new(SetupTimes {
+                device_open: started.elapsed(),
+                ..SetupTimes::default()
+            }),
             program,
             gpu,
         })
@@ -86,8 +110,21 @@ impl Context {
     /// Makes a kernel available to the operators that come after.
     pub(crate) fn add_kernel(&self, index: usize, text: &str) -> Result<()> {
         let kernel = Kernel::compile(&self.gpu, &self.program.kernels[index], text)?;
+        self.record(|times| {
+            times.pipelines += kernel.times[0];
+            times.warm_up += kernel.times[1];
+        });
         self.kernels.insert(index, Arc::new(kernel));
         Ok(())
+    }
+
+    /// Where device setup spent its time so far.
+    pub(crate) fn times(&self) -> SetupTimes {
+        *self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record(&self, add: impl FnOnce(&mut SetupTimes)) {
+        add(&mut self.times.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     pub(crate) fn slot(&self, slot: usize) -> &wgpu::Buffer {
@@ -101,18 +138,34 @@ impl Context {
         data: &OperatorData,
         kv_capacity: u32,
     ) -> Result<DeviceOperator> {
+        let started = Instant::now();
         self.upload(operator, data)?;
+        let uploaded = started.elapsed();
         let cache = |&layer: &usize| LayerCache::new(&self.gpu, self.program.kv, layer, kv_capacity);
         let layers = operator.layers.iter().map(cache).collect::<Result<_>>()?;
         self.gpu.check()?;
+        self.record(|times| {
+            times.upload += uploaded;
+            times.caches += started.elapsed() - uploaded;
+        });
         Ok(DeviceOperator { layers })
     }
 
     /// Writes the parameters of an operator's steps and binds them; kernels and shared weights have to be there.
-    pub(crate) fn bind_operator(&self, operator: &OperatorProgram, device: DeviceOperator) -> Result<BoundOperator> {
+    pub(crate) fn bind_operator(
+        &self,
+        operator: &OperatorProgram,
+        device: DeviceOperator,
+    ) -> Result<BoundOperator> {
+        let started = Instant::now();
         let layers = device.layers;
-        let steps = operator.steps.iter().map(|step| self.prepare(step, &layers)).collect::<Result<_>>()?;
+        let steps = operator
+            .steps
+            .iter()
+            .map(|step| self.prepare(step, &layers))
+            .collect::<Result<_>>()?;
         self.gpu.check()?;
+        self.record(|times| times.bind += started.elapsed());
         Ok(BoundOperator { steps, layers })
     }
 

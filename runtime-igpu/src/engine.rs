@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::context::{Context, BoundOperator, DeviceStep};
+use crate::context::{BoundOperator, Context, DeviceStep, SetupTimes};
 use crate::error::{IgpuError, Kind, Result};
 use crate::kv::{KvSlices, LayerCache, grown};
 use crate::memory::Budget;
@@ -113,6 +113,11 @@ impl IgpuEngine {
     /// Time the last token took to encode, without waiting for the device.
     pub fn encode_time(&self) -> Duration {
         self.encode_time
+    }
+
+    /// Where setting the engine up spent its time on the device.
+    pub fn setup_times(&self) -> SetupTimes {
+        self.context.times()
     }
 
     /// Dispatches per token.

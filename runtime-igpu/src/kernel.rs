@@ -1,5 +1,7 @@
 //! A compiled kernel: pipeline, bind group layout, and the warm-up dispatch that makes the driver finish its work.
 
+use std::time::{Duration, Instant};
+
 use crate::device::Gpu;
 use crate::error::{IgpuError, Kind, Result};
 use crate::shader::{Access, KernelSpec};
@@ -9,6 +11,8 @@ pub(crate) struct Kernel {
     pub(crate) pipeline: wgpu::ComputePipeline,
     pub(crate) layout: wgpu::BindGroupLayout,
     pub(crate) spec: KernelSpec,
+    /// Time to create the pipeline, and time of the warm-up dispatch.
+    pub(crate) times: [Duration; 2],
 }
 
 /// Bytes of a step's parameters; every shader's `Params` fits.
@@ -21,8 +25,14 @@ impl Kernel {
     /// would count as ready and the first token would pay.
     pub(crate) fn compile(gpu: &Gpu, spec: &KernelSpec, text: &str) -> Result<Self> {
         let label = spec.label();
-        let compiled = Self::create(gpu, spec, text, &label)
-            .and_then(|kernel| kernel.warm_up(gpu).map(|()| kernel))
+        let started = Instant::now();
+        Self::create(gpu, spec, text, &label)
+            .and_then(|mut kernel| {
+                let created = started.elapsed();
+                kernel.warm_up(gpu)?;
+                kernel.times = [created, started.elapsed() - created];
+                Ok(kernel)
+            })
             .map_err(|error| {
                 let message = format!("kernel {label}: {error}");
                 if error.is_device_lost() || error.is_out_of_memory() || error.is_stalled() {
@@ -30,8 +40,7 @@ impl Kernel {
                 } else {
                     IgpuError::new(Kind::Shader, message).caused_by(error)
                 }
-            })?;
-        Ok(compiled)
+            })
     }
 
     fn create(gpu: &Gpu, spec: &KernelSpec, text: &str, label: &str) -> Result<Self> {
@@ -72,6 +81,7 @@ impl Kernel {
                 pipeline,
                 layout,
                 spec: spec.clone(),
+                times: [Duration::ZERO; 2],
             }
         })
     }

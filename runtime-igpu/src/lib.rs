@@ -9,6 +9,7 @@ mod kernel;
 #[cfg(test)]
 mod kernel_tests;
 mod kv;
+mod measure;
 mod memory;
 mod nodes;
 mod operator;
@@ -22,9 +23,11 @@ mod testing;
 mod upload;
 
 pub use adapter::IgpuAdapter;
+pub use context::SetupTimes;
 pub use engine::IgpuEngine;
 pub use error::{IgpuError, Result};
 pub use kv::KvSlices;
+pub use measure::{Probe, Timed};
 pub use nodes::IgpuNodes;
 pub use options::{AdapterChoice, IgpuOptions, MatvecShape, UploadPath};
 pub use plan::IgpuPlan;

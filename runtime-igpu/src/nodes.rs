@@ -25,13 +25,28 @@ impl IgpuPlan {
     /// Adds the engine's lanes and nodes to a graph; operators are read on the graph's host lane.
     pub fn add_to(&self, graph: &mut InitGraph) -> IgpuNodes {
         let folder = self.folder.clone();
-        self.add(graph, |graph, lane, name, id| graph.operator(lane, name, OperatorSource { folder: folder.clone(), id }))
+        self.add(graph, |graph, lane, name, id| {
+            graph.operator(
+                lane,
+                name,
+                OperatorSource {
+                    folder: folder.clone(),
+                    id,
+                },
+            )
+        })
     }
 
     /// As [`add_to`](Self::add_to), but operators are set up from what another engine's host nodes read, so that each is
     /// read once for both.
-    pub fn add_sharing(&self, graph: &mut InitGraph, host: impl Fn(OperatorId) -> NodeRef<OperatorData>) -> IgpuNodes {
-        self.add(graph, |graph, lane, name, id| graph.operator_from(lane, name, host(id)))
+    pub fn add_sharing(
+        &self,
+        graph: &mut InitGraph,
+        host: impl Fn(OperatorId) -> NodeRef<OperatorData>,
+    ) -> IgpuNodes {
+        self.add(graph, |graph, lane, name, id| {
+            graph.operator_from(lane, name, host(id))
+        })
     }
 
     fn add(
@@ -40,10 +55,14 @@ impl IgpuPlan {
         mut operator: impl FnMut(&mut InitGraph, &Lane<OperatorsOf>, String, OperatorId) -> Operator<OperatorsOf>,
     ) -> IgpuNodes {
         let shared = Arc::new(Shared::new(self.clone()));
-        let kernel_lane = graph.lane(Kernels { shared: Arc::clone(&shared) });
+        let kernel_lane = graph.lane(Kernels {
+            shared: Arc::clone(&shared),
+        });
         let mut lanes: BTreeMap<OperatorKind, Lane<OperatorsOf>> = BTreeMap::new();
         let opening = Arc::clone(&shared);
-        let device = graph.node(&kernel_lane, "igpu.device", (), async move |_: &mut (), ()| Ok(opening.open()?));
+        let device = graph.node(&kernel_lane, "igpu.device", (), async move |_: &mut (), ()| {
+            Ok(opening.open()?)
+        });
         let kernels: Vec<_> = self
             .program
             .kernels
@@ -54,9 +73,12 @@ impl IgpuPlan {
         let mut operators: Vec<Operator<OperatorsOf>> = Vec::new();
         for program in &self.program.operators {
             let kind = program.kind;
-            let lane = *lanes
-                .entry(kind)
-                .or_insert_with(|| graph.lane(OperatorsOf { kind, shared: Arc::clone(&shared) }));
+            let lane = *lanes.entry(kind).or_insert_with(|| {
+                graph.lane(OperatorsOf {
+                    kind,
+                    shared: Arc::clone(&shared),
+                })
+            });
             let added = operator(graph, &lane, program.name.clone(), program.id);
             graph.after(added, device);
             operators.push(added);
@@ -65,11 +87,16 @@ impl IgpuPlan {
         let mut bound = Vec::new();
         for (program, &uploaded) in self.program.operators.iter().zip(&operators) {
             let (binding, id) = (Arc::clone(&shared), program.id);
-            let node = graph.node(&bind_lane, format!("{}.bind", program.name), uploaded.device(), async move |_: &mut (), device| {
-                let program = binding.program(id);
-                let bound = binding.context()?.bind_operator(program, device);
-                Ok(bound.map_err(|error| error.at_operator(&program.name))?)
-            });
+            let node = graph.node(
+                &bind_lane,
+                format!("{}.bind", program.name),
+                uploaded.device(),
+                async move |_: &mut (), device| {
+                    let program = binding.program(id);
+                    let bound = binding.context()?.bind_operator(program, device);
+                    Ok(bound.map_err(|error| error.at_operator(&program.name))?)
+                },
+            );
             let mut needed: Vec<_> = program.steps.iter().map(|step| step.kernel).collect();
             needed.sort_unstable();
             needed.dedup();
@@ -86,7 +113,13 @@ impl IgpuPlan {
             .chain(operators.iter().map(|&operator| operator.into()))
             .chain(bound.iter().map(|node| node.id()))
             .collect();
-        IgpuNodes { shared, device, operators, bound, all }
+        IgpuNodes {
+            shared,
+            device,
+            operators,
+            bound,
+            all,
+        }
     }
 
     /// Sets the engine up by itself, in a graph of its own.
@@ -126,9 +159,18 @@ impl IgpuNodes {
     /// A node failed, was cancelled, or its value was taken before.
     pub fn finish(self, ready: &mut Ready) -> Result<IgpuEngine> {
         let take = |error: InitError| IgpuError::from_init(&error);
-        let bound = self.bound.into_iter().map(|node| ready.try_take(node).map_err(take)).collect::<Result<Vec<_>>>()?;
+        let bound = self
+            .bound
+            .into_iter()
+            .map(|node| ready.try_take(node).map_err(take))
+            .collect::<Result<Vec<_>>>()?;
         let plan = &self.shared.plan;
-        IgpuEngine::new(Arc::clone(self.shared.context()?), bound, plan.budget, plan.kv_capacity)
+        IgpuEngine::new(
+            Arc::clone(self.shared.context()?),
+            bound,
+            plan.budget,
+            plan.kv_capacity,
+        )
     }
 }
 

@@ -27,19 +27,28 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(plan: IgpuPlan) -> Self {
-        Self { plan, context: OnceLock::new() }
+        Self {
+            plan,
+            context: OnceLock::new(),
+        }
     }
 
     /// Opens the device; the first node of all.
     pub(crate) fn open(&self) -> Result<Arc<Context>> {
         let plan = &self.plan;
-        let context = Arc::new(Context::open(&plan.adapter, &plan.options, Arc::clone(&plan.program))?);
+        let context = Arc::new(Context::open(
+            &plan.adapter,
+            &plan.options,
+            Arc::clone(&plan.program),
+        )?);
         Ok(Arc::clone(self.context.get_or_init(|| context)))
     }
 
     /// The open device. An edge orders every user after the node that opens it.
     pub(crate) fn context(&self) -> Result<&Arc<Context>> {
-        self.context.get().ok_or_else(|| IgpuError::new(Kind::Internal, "the device is not open yet"))
+        self.context
+            .get()
+            .ok_or_else(|| IgpuError::new(Kind::Internal, "the device is not open yet"))
     }
 
     pub(crate) fn program(&self, id: OperatorId) -> &OperatorProgram {
@@ -74,7 +83,10 @@ impl OperatorType for Kernels {
 
     async fn setup(&self, (): &mut (), (index, text): (usize, String)) -> Result<(), BoxError> {
         let label = self.shared.plan.program.kernels[index].label();
-        self.shared.context()?.add_kernel(index, &text).map_err(|error| error.at_operator(&label))?;
+        self.shared
+            .context()?
+            .add_kernel(index, &text)
+            .map_err(|error| error.at_operator(&label))?;
         Ok(())
     }
 }
@@ -110,7 +122,10 @@ impl OperatorType for OperatorsOf {
     }
 
     fn host_bytes(&self, source: &OperatorSource) -> u64 {
-        source.folder.operator(source.id).map_or(0, |operator| operator.weight_bytes)
+        source
+            .folder
+            .operator(source.id)
+            .map_or(0, |operator| operator.weight_bytes)
     }
 
     fn open(&self) -> Result<(), BoxError> {
@@ -120,7 +135,8 @@ impl OperatorType for OperatorsOf {
     fn read(&self, source: &OperatorSource) -> Result<OperatorData, BoxError> {
         let operator = source.folder.operator(source.id)?;
         let data = source.folder.read(operator)?;
-        data.prefault().map_err(|error| model_error(error).at_operator(&operator.name))?;
+        data.prefault()
+            .map_err(|error| model_error(error).at_operator(&operator.name))?;
         Ok(data)
     }
 

@@ -1,5 +1,6 @@
 //! From model folder and adapter to a program, before any device is opened.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use onnx_model::ModelFolder;
@@ -8,7 +9,7 @@ use crate::adapter::IgpuAdapter;
 use crate::error::{IgpuError, Kind, Result};
 use crate::memory::Budget;
 use crate::options::IgpuOptions;
-use crate::program::{CompileOptions, Compiler, Program};
+use crate::program::{Binding, CompileOptions, Compiler, Program};
 
 /// A decoder compiled for an adapter; nothing is on the device yet.
 #[derive(Clone)]
@@ -46,7 +47,7 @@ impl IgpuPlan {
             .min(adapter.limits.max_buffer_size);
         let compile = CompileOptions {
             matvec: adapter.matvec_shape(&options),
-            narrow_workgroup: adapter.info.subgroup_min_size.clamp(8, 64).next_power_of_two(),
+            narrow_workgroup: adapter.narrow_workgroup(),
             max_binding_bytes,
             max_groups: adapter.limits.max_compute_workgroups_per_dimension,
             context_length: context_length(folder, &options, max_binding_bytes)?,
@@ -86,6 +87,21 @@ impl IgpuPlan {
     /// Device memory the engine takes when set up: weights, KV cache and intermediate values.
     pub fn device_bytes(&self) -> u64 {
         self.device_bytes
+    }
+
+    /// Bytes of quantized weights that one token streams through the matrix-vector kernels.
+    pub fn matmul_bytes(&self) -> u64 {
+        let program = &self.program;
+        let mut streamed = BTreeSet::new();
+        for step in program.operators.iter().flat_map(|operator| &operator.steps) {
+            if program.kernels[step.kernel].shader.is_matvec() {
+                streamed.extend(step.bindings.iter().filter_map(|binding| match binding {
+                    Binding::Weight(id, _) => Some(*id),
+                    _ => None,
+                }));
+            }
+        }
+        streamed.iter().map(|id| program.weights[id.0].bytes()).sum()
     }
 
     /// The longest sequence.

@@ -71,6 +71,11 @@ impl Shader {
         }
     }
 
+    /// Whether this is a matrix-vector product.
+    pub(crate) fn is_matvec(self) -> bool {
+        matches!(self, Shader::MatvecBlocks | Shader::MatvecWords)
+    }
+
     fn source(self) -> &'static str {
         snippet(self.name()).expect("every shader has its file")
     }

@@ -12,8 +12,9 @@ use onnx_model::Node;
 use crate::error::Result;
 use crate::program::Compiler;
 
+pub(crate) use matmul::MatvecChoice;
 #[cfg(test)]
-pub(crate) use matmul::{MatvecChoice, ScaleType};
+pub(crate) use matmul::ScaleType;
 
 /// Compiles one node.
 ///
