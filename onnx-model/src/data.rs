@@ -110,7 +110,7 @@ impl OperatorData {
 
     /// Bytes of all constants.
     pub fn weight_bytes(&self) -> u64 {
-        self.0.tensors.values().map(|t| t.bytes.len() as u64).sum()
+        self.0.operator.weight_bytes
     }
 }
 

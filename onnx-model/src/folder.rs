@@ -12,7 +12,7 @@ use crate::dtype::DataType;
 use crate::error::{Error, Result};
 use crate::geometry::Geometry;
 use crate::graph::{ExternalRange, Graph, Initializer, InitializerData};
-use crate::mapping::{Mapping, read_file};
+use crate::mapping::{Guarded, Mapping, read_file};
 use crate::operators::{Operator, OperatorId, group};
 use crate::tensor::{Tensor, TensorBytes};
 use crate::types::InferredTypes;
@@ -52,9 +52,12 @@ pub struct FolderOptions {
 /// How weights are taken from their file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightAccess {
-    /// Mapped: no copy; see [`Mapping`] for what happens when the file shrinks meanwhile.
+    /// Mapped: no copy. On Linux a handler for SIGBUS stands guard, so that a file that shrinks meanwhile is an error
+    /// of [`ModelFolder::check_weights`] instead of the end of the process; see [`Mapping`].
     #[default]
     Map,
+    /// Mapped without the guard, for processes that must not have their SIGBUS handler changed.
+    MapUnguarded,
     /// Read into memory when a tensor is taken: one copy, but nothing that happens to the file later matters.
     Read,
 }
@@ -118,7 +121,7 @@ impl ModelFolder {
             let geometry = Geometry::new(&config, &graph)?;
             // External data are relative to the graph file as it was asked for, not to where a link leads.
             let base = Path::new(filename).parent().unwrap_or(Path::new(""));
-            let files = map_files(&graph, &root, base, options.links)?;
+            let files = map_files(&graph, &root, base, options)?;
             Ok((graph, geometry, files))
         });
         let (graph, geometry, files) = opened.map_err(|e| e.in_file(&graph_path))?;
@@ -165,6 +168,17 @@ impl ModelFolder {
         self.0.files.values()
     }
 
+    /// Whether all weights are still there: no file has shrunk, and no mapped page was missing when it was used.
+    ///
+    /// Call it after weights were used (a device was set up, a session created): if it is fine, what was used were the
+    /// weights. It costs a system call per file.
+    ///
+    /// # Errors
+    /// Names the file that shrank.
+    pub fn check_weights(&self) -> Result<()> {
+        self.0.files.values().try_for_each(|file| file.check(file.len()))
+    }
+
     /// A constant: an initializer, or the value of a `Constant` node. Weights are shared, not copied, unless the
     /// folder was opened with [`WeightAccess::Read`] or the file holds them unaligned.
     ///
@@ -209,7 +223,9 @@ impl ModelFolder {
             .offset
             .is_multiple_of(dtype.bits().map_or(1, |bits| bits.div_ceil(8)));
         match self.0.options.weights {
-            WeightAccess::Map if aligned => TensorBytes::mapped(file, range.offset, range.len),
+            WeightAccess::Map | WeightAccess::MapUnguarded if aligned => {
+                TensorBytes::mapped(file, range.offset, range.len)
+            }
             _ => TensorBytes::read(file, range.offset, range.len),
         }
     }
@@ -284,18 +300,23 @@ fn map_files(
     graph: &Graph,
     root: &Path,
     base: &Path,
-    links: LinkPolicy,
+    options: FolderOptions,
 ) -> Result<HashMap<Arc<str>, Arc<Mapping>>> {
+    let guarded = if options.weights == WeightAccess::Map {
+        Guarded::Yes
+    } else {
+        Guarded::No
+    };
     let mut files = HashMap::new();
     visit_external(graph, &mut |tensor, range| {
         let file = match files.get(&range.location) {
             Some(file) => file,
             None => {
-                let path =
-                    inside(root, &base.join(&*range.location), links).map_err(|e| e.at_tensor(tensor))?;
+                let path = inside(root, &base.join(&*range.location), options.links)
+                    .map_err(|e| e.at_tensor(tensor))?;
                 files
                     .entry(range.location.clone())
-                    .or_insert(Arc::new(Mapping::open(&path)?))
+                    .or_insert(Arc::new(Mapping::open(&path, guarded)?))
             }
         };
         if range.offset + range.len > file.len() {

@@ -78,7 +78,6 @@ impl Geometry {
     fn check(&self, config: &GenaiConfig, graph: &Graph) -> Result<()> {
         let (inputs, outputs) = (&config.model.decoder.inputs, &config.model.decoder.outputs);
         value_type(graph, &inputs.input_ids)?;
-        // More layers than the graph has values would be a slow way to find the first missing one.
         for layer in 0..self.layers {
             for pattern in [
                 &inputs.past_key_names,
@@ -105,15 +104,12 @@ impl Geometry {
 }
 
 fn value_type(graph: &Graph, name: &str) -> Result<DataType> {
-    let declared = graph.inputs.iter().chain(&graph.outputs);
-    let value = if declared.size_hint().0 > 64 {
-        graph.declared(name)
-    } else {
-        declared.into_iter().find(|v| v.name == name)
-    };
-    value.map(|v| v.dtype).ok_or_else(|| {
-        Error::malformed("genai_config.json names this graph input or output, which the graph does not have")
-            .at_tensor(name)
+    graph.declared(name).map(|v| v.dtype).ok_or_else(|| {
+        Error::unsupported(
+            "the graph does not have this input or output, which genai_config.json names; parts of models \
+             (without embeddings or lm_head) and other kinds of models are not supported",
+        )
+        .at_tensor(name)
     })
 }
 

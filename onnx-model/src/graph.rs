@@ -385,6 +385,21 @@ impl Node {
         }
     }
 
+    /// Bytes of the constants in the node's attributes, graphs included.
+    pub(crate) fn embedded_bytes(&self) -> u64 {
+        let of = |attribute: &Attribute| match &attribute.value {
+            AttributeValue::Tensor(tensor) => tensor.bytes.len() as u64,
+            AttributeValue::Graph(graph) => {
+                let initializers = graph.initializers.iter().map(Initializer::byte_len);
+                initializers
+                    .chain(graph.nodes.iter().map(Node::embedded_bytes))
+                    .fold(0, u64::saturating_add)
+            }
+            _ => 0,
+        };
+        self.attributes.iter().map(of).fold(0, u64::saturating_add)
+    }
+
     /// `error` with this node named.
     pub(crate) fn error(&self, error: Error) -> Error {
         error.at_node(self.label())

@@ -15,6 +15,7 @@ mod mapping;
 mod operators;
 mod order;
 mod parse;
+mod shrink_guard;
 mod summary;
 pub mod synth;
 mod tensor;

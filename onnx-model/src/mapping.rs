@@ -8,8 +8,14 @@
 //!   (`fstat`) whenever a tensor is taken or prefaulted: a file that shrank before is an error that names it.
 //! - [`Mapping::prefault`] lets the kernel touch the pages (`madvise(MADV_POPULATE_READ)`, Linux 5.14); a page that
 //!   is gone by then is an error, not a signal.
-//! - What remains: a file that shrinks between that and the use of the bytes. Programs that must survive this
-//!   read weights instead of mapping them ([`WeightAccess::Read`](crate::WeightAccess)).
+//! - In between, and while others use the bytes (ONNX Runtime packing them, a driver copying them), a handler for
+//!   SIGBUS stands guard over the mapping (Linux): the reader gets zeros instead of the signal, and [`Mapping::check`]
+//!   and [`ModelFolder::check_weights`](crate::ModelFolder::check_weights) are errors from then on. So a caller that
+//!   checks after using weights never takes zeros for weights. Other SIGBUS handlers of the process stay in force
+//!   for all other addresses.
+//! - What remains: on systems other than Linux, and with [`WeightAccess::MapUnguarded`](crate::WeightAccess), a file
+//!   that shrinks after prefaulting ends the process. With [`WeightAccess::Read`](crate::WeightAccess) nothing is
+//!   mapped in use. A file whose bytes are overwritten in place gives other weights; no check finds that.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,19 +24,29 @@ use std::path::{Path, PathBuf};
 use memmap2::Mmap;
 
 use crate::error::{Error, Result};
+use crate::shrink_guard::Registration;
+
+/// Whether a mapping is under guard against a shrinking file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guarded {
+    Yes,
+    No,
+}
 
 /// A file mapped for reading.
 #[derive(Debug)]
 pub struct Mapping {
     path: PathBuf,
     file: File,
+    // Before `map`, so that it is dropped before the memory is unmapped.
+    guard: Registration,
     /// Invariant: maps exactly `len` bytes of `file`; absent when the file is empty, which cannot be mapped.
     map: Option<Mmap>,
     len: u64,
 }
 
 impl Mapping {
-    pub(crate) fn open(path: &Path) -> Result<Self> {
+    pub(crate) fn open(path: &Path, guarded: Guarded) -> Result<Self> {
         let (file, len) = open_regular(path)?;
         if usize::try_from(len).is_err() {
             return Err(
@@ -49,9 +65,14 @@ impl Mapping {
         if map.is_none() && len > 0 {
             return Err(Error::changed("the file changed while it was being opened").in_file(path));
         }
+        let guard = match (&map, guarded) {
+            (Some(map), Guarded::Yes) => Registration::new(map),
+            _ => Registration::none(),
+        };
         Ok(Mapping {
             path: path.to_path_buf(),
             file,
+            guard,
             map,
             len,
         })
@@ -77,11 +98,16 @@ impl Mapping {
         self.map.as_deref().unwrap_or(&[])
     }
 
-    /// Asks the file system whether the file still has at least `end` bytes.
+    /// Asks the file system whether the file still has at least `end` bytes, and the guard whether any page was lost.
     ///
     /// # Errors
-    /// It has fewer, or cannot be asked.
+    /// It has fewer, or cannot be asked, or a page was found missing since the file was mapped.
     pub fn check(&self, end: u64) -> Result<()> {
+        if self.guard.is_damaged() {
+            let message =
+                "a page was gone when it was used: the file shrank or the disk failed; open the folder again";
+            return Err(Error::changed(message).in_file(&self.path));
+        }
         let len = self
             .file
             .metadata()
@@ -242,7 +268,7 @@ mod tests {
     #[test]
     fn maps_and_prefaults() {
         let (_dir, path) = file_of(10_000);
-        let mapping = Mapping::open(&path).unwrap();
+        let mapping = Mapping::open(&path, Guarded::Yes).unwrap();
         mapping.prefault(5, 9_995).unwrap();
         assert!(mapping.prefault(5, 9_996).unwrap_err().is_out_of_range());
         assert!(mapping.prefault(u64::MAX, 2).unwrap_err().is_out_of_range());
@@ -253,7 +279,7 @@ mod tests {
     #[test]
     fn an_empty_file_is_an_empty_mapping() {
         let (_dir, path) = file_of(0);
-        let mapping = Mapping::open(&path).unwrap();
+        let mapping = Mapping::open(&path, Guarded::Yes).unwrap();
         assert!(mapping.is_empty() && mapping.bytes().is_empty());
         mapping.prefault(0, 0).unwrap();
     }
@@ -261,7 +287,7 @@ mod tests {
     #[test]
     fn a_shrunk_file_is_an_error_not_a_signal() {
         let (_dir, path) = file_of(100_000);
-        let mapping = Mapping::open(&path).unwrap();
+        let mapping = Mapping::open(&path, Guarded::Yes).unwrap();
         File::options()
             .write(true)
             .open(&path)
@@ -281,12 +307,44 @@ mod tests {
         mapping.prefault(0, 10).unwrap();
     }
 
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_page_lost_in_use_reads_as_zeros_and_is_an_error() {
+        let (_dir, path) = file_of(100_000);
+        let mapping = Mapping::open(&path, Guarded::Yes).unwrap();
+        mapping.prefault(0, 100_000).unwrap();
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(10)
+            .unwrap();
+        // A second thread, as the kernel sends the signal to the thread that reads.
+        let sum = std::thread::scope(|s| {
+            let read = || mapping.bytes()[8192..].iter().map(|&b| u64::from(b)).sum::<u64>();
+            s.spawn(read).join().unwrap()
+        });
+        assert_eq!(sum, 0);
+        // Also if the file is whole again: what was read was not its content.
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(100_000)
+            .unwrap();
+        let error = mapping.check(1).unwrap_err();
+        assert!(
+            error.is_changed() && error.file() == Some(path.as_path()),
+            "{error}"
+        );
+    }
+
     /// The race that a size check cannot win: the page goes between the check and the touch.
     #[cfg(target_os = "linux")]
     #[test]
     fn the_kernel_reports_a_missing_page() {
         let (_dir, path) = file_of(100_000);
-        let mapping = Mapping::open(&path).unwrap();
+        let mapping = Mapping::open(&path, Guarded::Yes).unwrap();
         File::options()
             .write(true)
             .open(&path)
@@ -304,7 +362,11 @@ mod tests {
     #[test]
     fn devices_and_folders_are_refused() {
         for path in ["/dev/zero", "/"] {
-            assert!(Mapping::open(Path::new(path)).unwrap_err().is_unsafe_path());
+            assert!(
+                Mapping::open(Path::new(path), Guarded::Yes)
+                    .unwrap_err()
+                    .is_unsafe_path()
+            );
             assert!(read_file(Path::new(path), 10).unwrap_err().is_unsafe_path());
         }
     }

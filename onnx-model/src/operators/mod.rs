@@ -52,7 +52,7 @@ pub struct Operator {
     pub inputs: Vec<String>,
     /// Values that other operators read or that are graph outputs.
     pub outputs: Vec<String>,
-    /// Bytes of the constants that the nodes read.
+    /// Bytes of the constants that the nodes read or have in their attributes.
     pub weight_bytes: u64,
 }
 

@@ -50,40 +50,48 @@ impl<'g> Names<'g> {
 
     /// A unique name, and the layer.
     pub(super) fn of(&mut self, kind: OperatorKind, nodes: &[NodeId]) -> (String, Option<usize>) {
-        let path = self.module_path(nodes);
-        let named_layer = path.as_deref().and_then(layer_of);
+        // Norms that follow each other are called after the first.
+        let named = match nodes
+            .iter()
+            .find(|id| self.regions.roles[id.index()] == Role::Norm)
+        {
+            Some(norm) if kind == OperatorKind::Norm => std::slice::from_ref(norm),
+            _ => nodes,
+        };
+        let (named_layer, module) = split_layer(self.module_path(named));
         let layer = match kind {
             OperatorKind::Embedding | OperatorKind::LmHead => None,
+            // A norm after the last layer is numbered like a layer of its own.
             _ => named_layer
                 .or_else(|| self.structural_layer(kind, nodes))
-                .filter(|&layer| layer < self.n_attentions),
+                .filter(|&n| n < self.n_attentions),
         };
-        let name = match (kind, path, layer) {
-            (OperatorKind::Embedding, _, _) => "embed_tokens".to_string(),
-            (OperatorKind::LmHead, _, _) => "lm_head".to_string(),
-            (OperatorKind::GroupQueryAttention, _, Some(layer)) => format!("layers.{layer}.attn"),
-            (OperatorKind::Mlp, path, Some(layer)) => match path {
-                Some(path) if path.split('.').count() == 3 => path,
-                _ => format!("layers.{layer}.mlp"),
-            },
-            (OperatorKind::MatMulNBits, path, Some(layer)) => match path {
-                Some(path) if path.split('.').count() > 3 => path,
-                _ if self.feeds_attention(nodes) => format!("layers.{layer}.attn.qkv_proj"),
-                Some(path) if path.split('.').count() == 3 && !path.ends_with(".attn") => path,
-                _ => format!("layers.{layer}.attn.o_proj"),
-            },
-            (OperatorKind::Glue, path, None) if named_layer.is_none() => self.glue(path, nodes),
-            // A norm after the last layer is numbered like a layer of its own.
-            (_, Some(path), None) => match path.strip_prefix("layers.").and_then(|rest| rest.split_once('.'))
-            {
-                Some((_, rest)) => rest.to_string(),
-                None => path,
-            },
-            (_, Some(path), Some(_)) if path.split('.').count() > 2 => path,
-            (kind, _, Some(layer)) => format!("layers.{layer}.{}", kind.name().to_lowercase()),
-            (kind, None, None) => kind.name().to_lowercase(),
+        let module = self.module(kind, module, nodes);
+        let name = match layer {
+            Some(layer) => format!("layers.{layer}.{module}"),
+            None => module,
         };
         (self.unique(name), layer)
+    }
+
+    /// The name inside the layer: the path that the nodes have in common if it says enough, else what such an
+    /// operator is usually called.
+    fn module(&self, kind: OperatorKind, path: Option<String>, nodes: &[NodeId]) -> String {
+        let usual = match kind {
+            OperatorKind::Embedding => return "embed_tokens".into(),
+            OperatorKind::LmHead => return "lm_head".into(),
+            OperatorKind::GroupQueryAttention => return "attn".into(),
+            OperatorKind::Glue => return self.glue(path, nodes),
+            OperatorKind::Norm => "norm",
+            OperatorKind::Mlp => "mlp",
+            OperatorKind::MatMulNBits if nodes.iter().any(|id| self.feeds_attention.contains(id)) => {
+                "attn.qkv_proj"
+            }
+            OperatorKind::MatMulNBits => "attn.o_proj",
+        };
+        // All of "attn" is not what one of its projections is called.
+        path.filter(|path| path != "attn" && path != "self_attn")
+            .unwrap_or_else(|| usual.into())
     }
 
     /// `name`, or with a number if an operator has that name already.
@@ -122,16 +130,14 @@ impl<'g> Names<'g> {
         }
     }
 
-    fn feeds_attention(&self, nodes: &[NodeId]) -> bool {
-        nodes.iter().any(|id| self.feeds_attention.contains(id))
-    }
-
     /// What the structure says about the layer: attentions before the group, or for what comes after one, one less.
     fn structural_layer(&self, kind: OperatorKind, nodes: &[NodeId]) -> Option<usize> {
         let before = self.attentions_before[nodes[0].index()] as usize;
         match kind {
             OperatorKind::GroupQueryAttention => Some(before),
-            OperatorKind::MatMulNBits if self.feeds_attention(nodes) => Some(before),
+            OperatorKind::MatMulNBits if nodes.iter().any(|id| self.feeds_attention.contains(id)) => {
+                Some(before)
+            }
             OperatorKind::MatMulNBits | OperatorKind::Mlp | OperatorKind::Norm => before.checked_sub(1),
             _ => None,
         }
@@ -166,9 +172,39 @@ impl<'g> Names<'g> {
     }
 }
 
-/// The layer in a path such as `layers.3.mlp`.
-fn layer_of(path: &str) -> Option<usize> {
-    let mut parts = path.split('.');
-    parts.find(|&part| part == "layers" || part == "h" || part == "blocks")?;
-    parts.next()?.parse().ok()
+/// `layers.3.mlp` as layer 3 and `mlp`.
+fn split_layer(path: Option<String>) -> (Option<usize>, Option<String>) {
+    let Some(path) = path else { return (None, None) };
+    let parts: Vec<&str> = path.split('.').collect();
+    let at = parts
+        .iter()
+        .position(|&part| matches!(part, "layers" | "h" | "blocks"));
+    let layer = at.and_then(|at| Some((at, parts.get(at + 1)?.parse().ok()?)));
+    match layer {
+        None => (None, Some(path)),
+        Some((at, layer)) => {
+            let rest = parts[at + 2..].join(".");
+            (Some(layer), (!rest.is_empty()).then_some(rest))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split_layer;
+
+    #[track_caller]
+    fn check(path: &str, layer: Option<usize>, rest: Option<&str>) {
+        assert_eq!(split_layer(Some(path.into())), (layer, rest.map(String::from)));
+    }
+
+    #[test]
+    fn layers_are_split_off() {
+        check("layers.3.mlp.down_proj", Some(3), Some("mlp.down_proj"));
+        check("transformer.h.0.attn", Some(0), Some("attn"));
+        check("layers.12", Some(12), None);
+        check("layers.x.mlp", None, Some("layers.x.mlp"));
+        check("layers", None, Some("layers"));
+        check("final_norm", None, Some("final_norm"));
+    }
 }

@@ -194,6 +194,7 @@ impl<'g> Interface<'g> {
         let (mut inputs, mut outputs, mut weight_bytes) = (Vec::new(), Vec::new(), 0u64);
         let mut seen = HashSet::new();
         for node in nodes.iter().map(|&id| self.graph.node(id)) {
+            weight_bytes = weight_bytes.saturating_add(node.embedded_bytes());
             for value in node.reads().filter(|v| seen.insert(*v)) {
                 if let Some(initializer) = self.graph.initializer(value) {
                     weight_bytes = weight_bytes.saturating_add(initializer.byte_len());
