@@ -1,1 +1,44 @@
 //! Prefill engine: the operators of a decoder as lanes on ONNX Runtime execution providers.
+
+mod embedding;
+mod engine;
+mod error;
+mod form;
+mod glue;
+mod group_query_attention;
+mod kernel;
+mod kv;
+mod lane;
+mod library;
+mod lm_head;
+mod matmul_nbits;
+mod mlp;
+mod norm;
+mod options;
+mod plan;
+mod program;
+mod provider;
+mod runtime;
+mod shapes;
+mod value;
+mod whole_model;
+mod workspace;
+
+pub use embedding::Embedding;
+pub use engine::NpuEngine;
+pub use error::{NpuError, Result};
+pub use glue::Glue;
+pub use group_query_attention::GroupQueryAttention;
+pub use kernel::{Kernel, Warmth};
+pub use kv::KvCache;
+pub use lane::{NpuLane, OperatorSource};
+pub use library::{LibrarySearch, MIN_VERSION};
+pub use lm_head::LmHead;
+pub use matmul_nbits::MatMulNBits;
+pub use mlp::Mlp;
+pub use norm::Norm;
+pub use options::{AccuracyLevel, NpuOptions, Prefault, Provider, ProviderPlugin};
+pub use plan::{NpuPlan, NpuSetup};
+pub use provider::ResolvedProvider;
+pub use runtime::OnnxRuntime;
+pub use whole_model::{StockThreads, WholeModelSession};

@@ -33,6 +33,9 @@ pub struct SubmodelOptions {
     pub weights: WeightPlacement,
     /// Attributes to set on nodes, in place of the model's.
     pub attributes: Vec<AttributeOverride>,
+    /// File that external weights are declared to lie in; by default a name that no file has. ONNX Runtime's shared
+    /// initializers, the only way in without a copy, want an existing file, which is not opened.
+    pub location: Option<String>,
 }
 
 /// Where weights go.
@@ -73,12 +76,13 @@ impl AttributeOverride {
     }
 }
 
-/// What ONNX Runtime is told about the place of weights that it gets from memory; no such file is opened.
+/// What is said of the place of weights that are supplied from memory, by default.
 const NOWHERE: &str = "supplied_at_session_creation";
 
 /// Writes an operator as an ONNX model: its nodes, its constants, its inputs and outputs as graph inputs and outputs.
 pub fn submodel(data: &OperatorData, options: &SubmodelOptions) -> Submodel {
     let mut external = Vec::new();
+    let location = options.location.as_deref().unwrap_or(NOWHERE);
     let initializers = data.tensors().values().map(|tensor| {
         if options.weights == WeightPlacement::External && tensor.bytes.len() > WeightPlacement::INLINE_BYTES
         {
@@ -87,7 +91,7 @@ pub fn submodel(data: &OperatorData, options: &SubmodelOptions) -> Submodel {
                 &tensor.name,
                 tensor.dtype,
                 &tensor.shape,
-                NOWHERE,
+                location,
                 0,
                 tensor.bytes.len() as u64,
             )

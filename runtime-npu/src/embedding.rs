@@ -1,0 +1,42 @@
+//! Token ids to vectors.
+
+use onnx_model::OperatorData;
+use scheduler::{BoxError, OperatorType};
+use std::sync::Arc;
+
+use crate::form::GraphForm;
+use crate::kernel::Kernel;
+use crate::lane::{KernelSetup, NpuLane, OperatorSource};
+
+/// The embedding table: a gather over plain or quantized rows, with the scaling that some models apply.
+pub struct Embedding(pub(crate) Arc<KernelSetup>);
+
+impl OperatorType for Embedding {
+    type Source = OperatorSource;
+    type Host = OperatorData;
+    type Device = Kernel;
+    type Lane = NpuLane;
+
+    fn name(&self) -> &str {
+        "Embedding"
+    }
+
+    fn host_bytes(&self, source: &OperatorSource) -> u64 {
+        self.0.host_bytes(source)
+    }
+
+    fn open(&self) -> Result<NpuLane, BoxError> {
+        Ok(self.0.open()?)
+    }
+
+    fn read(&self, source: &OperatorSource) -> Result<OperatorData, BoxError> {
+        Ok(self.0.read(source)?)
+    }
+
+    async fn setup(&self, lane: &mut NpuLane, host: OperatorData) -> Result<Kernel, BoxError> {
+        // A tied table is stored in the shape that the last product wants.
+        Ok(self
+            .0
+            .create(&lane.runtime, &lane.cpu, &host, GraphForm::FoldedReshapes)?)
+    }
+}

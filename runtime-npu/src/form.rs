@@ -1,0 +1,191 @@
+//! The graph that a kernel is created over: the operator's own, or a form of it that the execution provider takes.
+
+use onnx_model::proto::{GraphProto, ModelProto, TensorProto};
+use onnx_model::write::{Submodel, SubmodelOptions, submodel};
+use onnx_model::{DataType, Node, OperatorData, Tensor};
+use prost::Message;
+
+use crate::error::{NpuError, Result};
+use crate::kernel::{KernelSource, Rewriting, Weight};
+use crate::shapes::WarmShapes;
+
+/// Which form of the operator's graph the provider gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GraphForm {
+    /// As the model has it.
+    Native,
+    /// Reshapes of constants done here, so that they are neither repeated in every run nor kept as a second copy.
+    FoldedReshapes,
+}
+
+/// The graph of an operator with its weights beside it.
+pub(crate) fn kernel_source(
+    data: &OperatorData,
+    form: GraphForm,
+    options: &SubmodelOptions,
+    warm_shapes: &WarmShapes,
+) -> Result<KernelSource> {
+    let Submodel {
+        bytes,
+        external,
+        inputs,
+        outputs,
+        ..
+    } = submodel(data, options);
+    let weights = external
+        .iter()
+        .map(|name| weight(name, data.tensor(name)))
+        .collect::<Result<Vec<_>>>()?;
+    let warm_inputs = data
+        .inputs()
+        .iter()
+        .map(|value| warm_shapes.input(value))
+        .collect();
+    let rewriting = rewriting(data, form, &weights);
+    let source = KernelSource {
+        model: bytes,
+        weights,
+        inputs,
+        outputs,
+        rewriting,
+        warm_inputs,
+    };
+    match form {
+        GraphForm::Native => Ok(source),
+        GraphForm::FoldedReshapes => fold_reshapes(source, data),
+    }
+}
+
+fn rewriting(data: &OperatorData, form: GraphForm, weights: &[Weight]) -> Rewriting {
+    let nodes = data.nodes();
+    if nodes.iter().any(|node| node.is("DequantizeLinear")) {
+        return Rewriting::Fusion;
+    }
+    let folded_here = |node: &Node| form == GraphForm::FoldedReshapes && node.is("Reshape");
+    let over_constants = |node: &Node| {
+        let mut reads = node.reads().peekable();
+        reads.peek().is_some() && reads.all(|name| data.tensor(name).is_some())
+    };
+    let half = |weight: &Weight| {
+        matches!(weight.dtype, DataType::Float16 | DataType::BFloat16) && weight.shape.len() > 1
+    };
+    let quantized = nodes
+        .iter()
+        .any(|node| node.is_contrib("MatMulNBits") || node.is_contrib("GatherBlockQuantized"));
+    let foldable = nodes
+        .iter()
+        .any(|node| over_constants(node) && !folded_here(node));
+    match foldable || (!quantized && nodes.iter().any(|node| node.is("MatMul")) && weights.iter().any(half)) {
+        true => Rewriting::Folding,
+        false => Rewriting::None,
+    }
+}
+
+fn weight(name: &str, tensor: Option<&Tensor>) -> Result<Weight> {
+    let tensor =
+        tensor.ok_or_else(|| NpuError::unsupported(format!("constant {name} is declared but not there")))?;
+    let shape = tensor.shape.iter().map(|&d| d as i64).collect();
+    Ok(Weight {
+        name: name.to_string(),
+        dtype: tensor.dtype,
+        shape,
+        bytes: tensor.bytes.clone(),
+    })
+}
+
+/// Replaces `Reshape(constant, constant)` by the constant in its new shape, over the same bytes.
+fn fold_reshapes(mut source: KernelSource, data: &OperatorData) -> Result<KernelSource> {
+    let mut model = ModelProto::decode(source.model.as_slice()).expect("the model was encoded a moment ago");
+    let graph = model.graph.as_mut().expect("the model was written with a graph");
+    for node in data.nodes().iter().filter(|node| node.is("Reshape")) {
+        let constants = node
+            .input(0)
+            .zip(node.input(1))
+            .and_then(|(from, to)| data.tensor(from).zip(data.tensor(to)));
+        let (Some((from, to)), Some(output)) = (constants, node.output(0)) else {
+            continue;
+        };
+        let Some(shape) = reshaped(&from.shape, &to.to_i64()?) else {
+            continue;
+        };
+        if !source.weights.iter().any(|weight| weight.name == from.name) {
+            continue;
+        }
+        replace(graph, output, from, &shape);
+        source.weights.push(Weight {
+            name: output.to_string(),
+            dtype: from.dtype,
+            shape,
+            bytes: from.bytes.clone(),
+        });
+    }
+    drop_unused(graph, &mut source.weights);
+    source.model = model.encode_to_vec();
+    Ok(source)
+}
+
+/// The node that makes `output` becomes an initializer like that of `from`.
+fn replace(graph: &mut GraphProto, output: &str, from: &Tensor, shape: &[i64]) {
+    graph
+        .node
+        .retain(|node| node.output.first().is_none_or(|o| o != output));
+    let Some(like) = graph
+        .initializer
+        .iter()
+        .find(|tensor| tensor.name.as_deref() == Some(&from.name))
+    else {
+        return;
+    };
+    let folded = TensorProto {
+        name: Some(output.to_string()),
+        dims: shape.to_vec(),
+        ..like.clone()
+    };
+    graph.initializer.push(folded);
+}
+
+/// Initializers that no node reads any more, declared or held.
+fn drop_unused(graph: &mut GraphProto, weights: &mut Vec<Weight>) {
+    let used = |name: &str| {
+        graph
+            .node
+            .iter()
+            .any(|node| node.input.iter().any(|input| input == name))
+    };
+    weights.retain(|weight| used(&weight.name));
+    let unused: Vec<bool> = graph
+        .initializer
+        .iter()
+        .map(|tensor| !used(tensor.name.as_deref().unwrap_or_default()))
+        .collect();
+    let mut unused = unused.into_iter();
+    graph.initializer.retain(|_| !unused.next().unwrap_or(false));
+}
+
+fn reshaped(from: &[u64], to: &[i64]) -> Option<Vec<i64>> {
+    let total: i64 = from.iter().product::<u64>().try_into().ok()?;
+    let known: i64 = to.iter().filter(|&&d| d > 0).product();
+    let shape: Vec<i64> = to
+        .iter()
+        .map(|&d| {
+            if d == -1 {
+                total.checked_div(known).unwrap_or(0)
+            } else {
+                d
+            }
+        })
+        .collect();
+    (shape.iter().product::<i64>() == total && shape.iter().all(|&d| d > 0)).then_some(shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reshape_rule() {
+        assert_eq!(reshaped(&[2048, 8, 16], &[2048, 128]), Some(vec![2048, 128]));
+        assert_eq!(reshaped(&[2048, 8, 16], &[2048, -1]), Some(vec![2048, 128]));
+        assert_eq!(reshaped(&[2048, 8, 16], &[2048, 127]), None);
+    }
+}

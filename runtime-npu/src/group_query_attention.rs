@@ -1,0 +1,41 @@
+//! Attention with its KV cache.
+
+use onnx_model::OperatorData;
+use scheduler::{BoxError, OperatorType};
+use std::sync::Arc;
+
+use crate::form::GraphForm;
+use crate::kernel::Kernel;
+use crate::lane::{KernelSetup, NpuLane, OperatorSource};
+
+/// Attention over the KV cache, with rotary embedding; appends to the cache in place.
+pub struct GroupQueryAttention(pub(crate) Arc<KernelSetup>);
+
+impl OperatorType for GroupQueryAttention {
+    type Source = OperatorSource;
+    type Host = OperatorData;
+    type Device = Kernel;
+    type Lane = NpuLane;
+
+    fn name(&self) -> &str {
+        "GroupQueryAttention"
+    }
+
+    fn host_bytes(&self, source: &OperatorSource) -> u64 {
+        self.0.host_bytes(source)
+    }
+
+    fn open(&self) -> Result<NpuLane, BoxError> {
+        Ok(self.0.open()?)
+    }
+
+    fn read(&self, source: &OperatorSource) -> Result<OperatorData, BoxError> {
+        Ok(self.0.read(source)?)
+    }
+
+    async fn setup(&self, lane: &mut NpuLane, host: OperatorData) -> Result<Kernel, BoxError> {
+        Ok(self
+            .0
+            .create(&lane.runtime, &lane.cpu, &host, GraphForm::Native)?)
+    }
+}

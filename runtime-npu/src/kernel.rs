@@ -1,0 +1,282 @@
+//! An operator's kernel: one ONNX Runtime session over the operator's nodes, run once so that it is really ready.
+
+use std::ffi::{CString, c_char};
+use std::path::Path;
+use std::ptr::{self, NonNull};
+
+use onnx_model::{DataType, OperatorId, TensorBytes};
+use ort::session::Session;
+use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use ort::sys::{OrtRunOptions, OrtValue};
+use ort::{AsPointer, ortsys};
+
+use crate::options::Provider;
+use crate::provider::ResolvedProvider;
+use crate::runtime::OnnxRuntime;
+use crate::shapes::WarmInput;
+use crate::value::{RawValue, byte_len, element_type};
+
+/// A ready kernel: what the device-setup node of an operator makes.
+///
+/// Its input and output names are kept as C strings, so that a run converts and allocates nothing.
+pub struct Kernel {
+    session: Session,
+    inputs: Names,
+    outputs: Names,
+    operator: Option<OperatorId>,
+    provider: &'static str,
+    warm: Warmth,
+    /// The weights that the session reads in place. Declared last, so dropped after the session.
+    weights: Vec<TensorBytes>,
+}
+
+/// Whether a kernel has been run before it counted as ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Warmth {
+    /// It has.
+    Warm,
+    /// The shape of an input is not known before the operators before it have run, so it has not.
+    Cold,
+}
+
+/// What a session is created over.
+pub(crate) struct KernelSource {
+    /// The model, without its weights.
+    pub(crate) model: Vec<u8>,
+    /// Weights that the model declares and does not hold.
+    pub(crate) weights: Vec<Weight>,
+    pub(crate) inputs: Vec<String>,
+    pub(crate) outputs: Vec<String>,
+    /// What ONNX Runtime has to do to the graph first.
+    pub(crate) rewriting: Rewriting,
+    /// Inputs of the warm-up run, if the shapes of all are known.
+    pub(crate) warm_inputs: Option<Vec<WarmInput>>,
+}
+
+/// What ONNX Runtime has to do to an operator's graph before it is efficient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rewriting {
+    /// Nothing: the grouping already is what fusion would look for. Weights are used where they are, without a copy.
+    None,
+    /// Nodes over constants are to be computed once, not in every run: a transposed table, half-precision weights that the CPU
+    /// provider multiplies as float32. The optimizer has to see the weights, which costs a copy while the session is created.
+    Folding,
+    /// As `Folding`, and dequantization is to be fused into products.
+    Fusion,
+}
+
+/// A weight that a session reads in place.
+pub(crate) struct Weight {
+    pub(crate) name: String,
+    pub(crate) dtype: DataType,
+    pub(crate) shape: Vec<i64>,
+    pub(crate) bytes: TensorBytes,
+}
+
+/// Null-terminated names and the pointer array that a run wants.
+struct Names {
+    pointers: Vec<*const c_char>,
+    _owned: Vec<CString>,
+}
+
+// SAFETY: the pointers lead into `_owned`, whose heap memory neither moves nor changes.
+unsafe impl Send for Names {}
+// SAFETY: as above.
+unsafe impl Sync for Names {}
+
+impl Kernel {
+    /// Creates the session, which packs the weights, and runs it once.
+    pub(crate) fn create(
+        runtime: &OnnxRuntime,
+        provider: &ResolvedProvider,
+        weights_file: &Path,
+        operator: OperatorId,
+        source: KernelSource,
+    ) -> ort::Result<Self> {
+        let KernelSource {
+            model,
+            weights,
+            inputs,
+            outputs,
+            rewriting,
+            warm_inputs,
+        } = source;
+        let mut builder = provider.apply(session_builder(runtime, weights_file, rewriting)?, runtime)?;
+        // The session keeps its own reference to each tensor; the memory they are over is kept by the kernel.
+        let values = weights
+            .iter()
+            .map(|weight| add_weight(&mut builder, weight, rewriting))
+            .collect::<ort::Result<Vec<_>>>()?;
+        let session = builder.commit_from_memory(&model)?;
+        drop(values);
+        let mut kernel = Self::of_session(session, &inputs, &outputs, Some(operator));
+        kernel.provider = provider.execution_provider();
+        kernel.weights = weights.into_iter().map(|weight| weight.bytes).collect();
+        if let Some(warm_inputs) = warm_inputs {
+            kernel.warm_up(&warm_inputs)?;
+            kernel.warm = Warmth::Warm;
+        }
+        Ok(kernel)
+    }
+
+    /// A kernel over any session, whose inputs and outputs are these; of one operator or, if none is named, of a whole model.
+    pub(crate) fn of_session(
+        session: Session,
+        inputs: &[String],
+        outputs: &[String],
+        operator: Option<OperatorId>,
+    ) -> Self {
+        Self {
+            session,
+            inputs: Names::new(inputs),
+            outputs: Names::new(outputs),
+            operator,
+            provider: Provider::Cpu.execution_provider(),
+            warm: Warmth::Cold,
+            weights: Vec::new(),
+        }
+    }
+
+    /// Runs over `inputs`. An entry of `outputs` that holds a value is written in place; an empty one receives a new value.
+    ///
+    /// # Safety
+    /// The pointers are live values. No other run writes to the inputs, or touches the outputs, meanwhile.
+    pub(crate) unsafe fn run(
+        &self,
+        options: *const OrtRunOptions,
+        inputs: &[*const OrtValue],
+        outputs: &mut [*mut OrtValue],
+    ) -> ort::Result<()> {
+        assert_eq!(inputs.len(), self.inputs.pointers.len(), "kernel input count");
+        assert_eq!(outputs.len(), self.outputs.pointers.len(), "kernel output count");
+        ortsys![unsafe Run(
+            self.session_ptr(),
+            options,
+            self.inputs.pointers.as_ptr(),
+            inputs.as_ptr(),
+            inputs.len(),
+            self.outputs.pointers.as_ptr(),
+            outputs.len(),
+            outputs.as_mut_ptr()
+        )?];
+        Ok(())
+    }
+
+    /// The operator it computes.
+    pub fn operator(&self) -> Option<OperatorId> {
+        self.operator
+    }
+
+    /// ONNX Runtime's name of the execution provider that it runs on.
+    pub fn provider(&self) -> &'static str {
+        self.provider
+    }
+
+    /// Whether it was run before it counted as ready.
+    pub fn warmth(&self) -> Warmth {
+        self.warm
+    }
+
+    fn session_ptr(&self) -> *mut ort::sys::OrtSession {
+        self.session.inner().ptr().cast_mut()
+    }
+
+    fn warm_up(&self, inputs: &[WarmInput]) -> ort::Result<()> {
+        let memory: Vec<Vec<u64>> = inputs.iter().map(elements).collect();
+        let values = (inputs.iter().zip(&memory))
+            .map(|(input, words)| {
+                // SAFETY: `elements` made at least so many bytes, and `memory` outlives the values.
+                let bytes =
+                    unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u8>(), n_bytes(input)) };
+                RawValue::over(bytes, element_type(input.dtype), &input.shape)
+            })
+            .collect::<ort::Result<Vec<_>>>()?;
+        let inputs: Vec<*const OrtValue> = values.iter().map(|value| value.as_ptr().cast_const()).collect();
+        let mut outputs = vec![ptr::null_mut(); self.outputs.pointers.len()];
+        // SAFETY: the inputs are alive and nobody else knows them; every output is a new value.
+        unsafe { self.run(ptr::null(), &inputs, &mut outputs)? };
+        outputs
+            .into_iter()
+            .filter_map(NonNull::new)
+            .for_each(|output| drop(RawValue::from_run(output)));
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernel")
+            .field("operator", &self.operator)
+            .field("provider", &self.provider)
+            .field("n_weights", &self.weights.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Settings that every kernel has in common, each with what it is for.
+fn session_builder(
+    runtime: &OnnxRuntime,
+    weights_file: &Path,
+    rewriting: Rewriting,
+) -> ort::Result<SessionBuilder> {
+    let optimization = match rewriting {
+        Rewriting::None => GraphOptimizationLevel::Disable,
+        Rewriting::Folding => GraphOptimizationLevel::Level1,
+        Rewriting::Fusion => GraphOptimizationLevel::All,
+    };
+    let folder = weights_file.parent().unwrap_or(Path::new("")).to_string_lossy();
+    Ok(Session::builder(runtime.environment())?
+        .with_log_level(ort::logging::LogLevel::Error)?
+        .with_optimization_level(optimization)?
+        // Plans for memory that are kept per input shape: more than a kernel of a few nodes can gain.
+        .with_memory_pattern(false)?
+        // Weights are declared as lying in a file of this folder, which is checked, and then supplied from memory.
+        .with_config_entry("session.model_external_initializers_file_folder_path", folder)?
+        // Each arena rounds up and keeps; hundreds of them would hold half the weights again.
+        .with_execution_providers([ort::ep::CPU::default().with_arena_allocator(false).build()])?)
+}
+
+/// Hands a weight to the session: shared, so that it is used where it is, or injected, so that optimizers see it.
+fn add_weight<'w>(
+    builder: &mut SessionBuilder,
+    weight: &'w Weight,
+    rewriting: Rewriting,
+) -> ort::Result<RawValue<'w>> {
+    let name = CString::new(weight.name.as_str()).map_err(ort::Error::wrap)?;
+    let value = RawValue::over(&weight.bytes, element_type(weight.dtype), &weight.shape)?;
+    match rewriting {
+        Rewriting::None => ortsys![unsafe AddInitializer(builder.ptr_mut(), name.as_ptr(), value.as_ptr())?],
+        Rewriting::Folding | Rewriting::Fusion => ortsys![unsafe AddExternalInitializers(
+            builder.ptr_mut(), &name.as_ptr(), &value.as_ptr().cast_const(), 1
+        )?],
+    };
+    Ok(value)
+}
+
+fn n_bytes(input: &WarmInput) -> usize {
+    byte_len(element_type(input.dtype), &input.shape)
+}
+
+/// Memory for the elements, at least a word even if there are none.
+fn elements(input: &WarmInput) -> Vec<u64> {
+    let mut words = vec![0u64; n_bytes(input).div_ceil(8).max(1)];
+    if input.fill != 0 {
+        let size = byte_len(element_type(input.dtype), &[]);
+        let word = (0..8 / size).fold(0u64, |word, i| word | u64::from(input.fill) << (8 * size * i));
+        words.fill(word);
+    }
+    words
+}
+
+impl Names {
+    fn new(names: &[String]) -> Self {
+        let owned: Vec<CString> = names
+            .iter()
+            .map(|name| CString::new(name.as_str()).expect("the plan refuses names with a null byte"))
+            .collect();
+        Self {
+            pointers: owned.iter().map(|name| name.as_ptr()).collect(),
+            _owned: owned,
+        }
+    }
+}

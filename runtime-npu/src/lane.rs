@@ -1,0 +1,159 @@
+//! What the operator types have in common: reading on the host lane, creating kernels on their own.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use onnx_model::write::{AttributeOverride, SubmodelOptions};
+use onnx_model::{ModelFolder, OperatorData, OperatorId, OperatorKind};
+
+use crate::error::{NpuError, Result};
+use crate::form::{self, GraphForm};
+use crate::kernel::Kernel;
+use crate::options::{NpuOptions, Prefault, Provider};
+use crate::provider::ResolvedProvider;
+use crate::runtime::OnnxRuntime;
+use crate::shapes::WarmShapes;
+
+/// What the host lane reads an operator from.
+#[derive(Clone, Debug)]
+pub struct OperatorSource {
+    /// The model.
+    pub folder: ModelFolder,
+    /// Which of its operators.
+    pub operator: OperatorId,
+}
+
+impl OperatorSource {
+    /// # Panics
+    /// If the folder has no such operator: sources are made over the operators of their folder.
+    pub(crate) fn kind_and_name(&self) -> (OperatorKind, String) {
+        let operator = self
+            .folder
+            .operator(self.operator)
+            .expect("the source names an operator of its folder");
+        (operator.kind, operator.name.clone())
+    }
+}
+
+/// State of a lane: the execution providers that its kernels are created on.
+pub struct NpuLane {
+    pub(crate) runtime: OnnxRuntime,
+    /// For the operators that an NPU takes.
+    pub(crate) provider: ResolvedProvider,
+    /// For all others.
+    pub(crate) cpu: ResolvedProvider,
+}
+
+/// Shared by all operator types of one engine. It holds no model: device setup sees only what the host lane read.
+pub(crate) struct KernelSetup {
+    pub(crate) options: NpuOptions,
+    pub(crate) warm_shapes: WarmShapes,
+    /// A file that exists: ONNX Runtime wants to see that the file of weights that are elsewhere is there, and does not open it.
+    pub(crate) weights_file: PathBuf,
+    /// Loaded by the first lane that opens.
+    runtime: OnceLock<Result<(OnnxRuntime, ResolvedProvider)>>,
+}
+
+impl KernelSetup {
+    pub(crate) fn new(folder: &ModelFolder, options: NpuOptions) -> Arc<Self> {
+        Arc::new(Self {
+            options,
+            warm_shapes: WarmShapes::infer(folder),
+            weights_file: folder.graph_path().to_path_buf(),
+            runtime: OnceLock::new(),
+        })
+    }
+
+    pub(crate) fn runtime(&self) -> Result<&(OnnxRuntime, ResolvedProvider)> {
+        let loaded = self.runtime.get_or_init(|| {
+            let runtime = OnnxRuntime::load(&self.options.library, self.options.n_threads)?;
+            let provider = ResolvedProvider::resolve(&self.options, &runtime)?;
+            Ok((runtime, provider))
+        });
+        loaded.as_ref().map_err(NpuError::clone)
+    }
+
+    /// Over how many threads the heavy lanes are striped. ONNX Runtime's CPU provider creates sessions in parallel: what races
+    /// in it is known to be other providers' (XNNPACK's allocator, onnxruntime issue 32461). NPU compilers serialize anyway.
+    pub(crate) fn n_stripes(&self) -> usize {
+        match self.options.provider {
+            Provider::Auto | Provider::Cpu => self.options.n_threads.max(1),
+            Provider::VitisAi | Provider::Qnn | Provider::OpenVino => 1,
+        }
+    }
+
+    pub(crate) fn open(&self) -> Result<NpuLane> {
+        let (runtime, provider) = self.runtime()?.clone();
+        Ok(NpuLane {
+            runtime,
+            provider,
+            cpu: ResolvedProvider::cpu(),
+        })
+    }
+
+    /// Phase 1: attributes and reference-counted constants.
+    pub(crate) fn read(&self, source: &OperatorSource) -> Result<OperatorData> {
+        let data = source.folder.read(source.folder.operator(source.operator)?)?;
+        if self.options.prefault == Prefault::On {
+            data.prefault()?;
+        }
+        Ok(data)
+    }
+
+    /// Bytes that wait for device setup: weights stay in the page cache, so only what prefaulting makes resident counts.
+    pub(crate) fn host_bytes(&self, source: &OperatorSource) -> u64 {
+        match self.options.prefault {
+            Prefault::On => source
+                .folder
+                .operator(source.operator)
+                .map_or(0, |operator| operator.weight_bytes),
+            Prefault::Off => 0,
+        }
+    }
+
+    /// Phase 2: creates the kernel on `provider` and runs it once.
+    pub(crate) fn create(
+        &self,
+        runtime: &OnnxRuntime,
+        provider: &ResolvedProvider,
+        data: &OperatorData,
+        form: GraphForm,
+    ) -> Result<Kernel> {
+        let operator = data.operator();
+        let source = form::kernel_source(data, form, &self.submodel_options(), &self.warm_shapes)?;
+        Kernel::create(runtime, provider, &self.weights_file, operator.id, source).map_err(|error| {
+            let node = data
+                .nodes()
+                .iter()
+                .find(|node| error.message().contains(&format!("'{}'", node.name)));
+            let node = node
+                .or(data.nodes().first())
+                .map(|node| format!("{} ({})", node.label(), node.op_type));
+            NpuError::runtime(
+                format!("cannot be set up on {}", provider.execution_provider()),
+                error,
+            )
+            .at_operator(&operator.name)
+            .at_node(node.unwrap_or_default())
+        })
+    }
+
+    fn submodel_options(&self) -> SubmodelOptions {
+        let location = self
+            .weights_file
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
+        let mut options = SubmodelOptions {
+            location,
+            ..SubmodelOptions::default()
+        };
+        if let Some(level) = self.options.accuracy_level {
+            options.attributes.push(AttributeOverride::int(
+                "MatMulNBits",
+                "accuracy_level",
+                level as i64,
+            ));
+        }
+        options
+    }
+}

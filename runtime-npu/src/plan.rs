@@ -1,0 +1,160 @@
+//! From a model folder to an engine: what is set up, in which lanes, and how it is put together.
+
+use std::sync::Arc;
+
+use onnx_model::{ModelFolder, OperatorData, OperatorId, OperatorKind};
+use scheduler::{InitError, InitGraph, Lane, NodeId, NodeRef, Ready};
+
+use crate::engine::NpuEngine;
+use crate::error::{NpuError, Result};
+use crate::kernel::Kernel;
+use crate::lane::{KernelSetup, OperatorSource};
+use crate::options::NpuOptions;
+use crate::program::Program;
+use crate::{Embedding, Glue, GroupQueryAttention, LmHead, MatMulNBits, Mlp, Norm};
+
+/// A model that the prefill engine can run, checked, with nothing set up yet.
+pub struct NpuPlan {
+    folder: ModelFolder,
+    setup: Arc<KernelSetup>,
+    program: Program,
+}
+
+impl NpuPlan {
+    /// Checks the model. Opens nothing heavy: no weight is touched, no library loaded.
+    ///
+    /// # Errors
+    /// The model has something that this engine cannot run; the message names the operator and the node.
+    pub fn new(folder: &ModelFolder, options: NpuOptions) -> Result<Self> {
+        let program = Program::new(folder)?;
+        Ok(Self {
+            setup: KernelSetup::new(folder, options),
+            folder: folder.clone(),
+            program,
+        })
+    }
+
+    /// Adds one lane per operator type and every operator in topological order. The types that hold most of the weights are
+    /// striped over as many threads as a run uses, where the execution provider creates kernels in parallel.
+    pub fn add_to(self, graph: &mut InitGraph) -> NpuSetup {
+        let lanes = Lanes::new(graph, &self.setup);
+        let mut nodes = Vec::new();
+        for step in &self.program.steps {
+            let source = OperatorSource {
+                folder: self.folder.clone(),
+                operator: step.operator,
+            };
+            nodes.push(lanes.add(graph, source));
+        }
+        NpuSetup { plan: self, nodes }
+    }
+}
+
+/// A plan whose operators are in a graph.
+pub struct NpuSetup {
+    plan: NpuPlan,
+    /// By step of the program.
+    nodes: Vec<Nodes>,
+}
+
+/// An operator in the graph.
+#[derive(Clone, Copy)]
+struct Nodes {
+    host: NodeRef<OperatorData>,
+    device: NodeRef<Kernel>,
+}
+
+impl NpuSetup {
+    /// The node that reads an operator on the host lane, for another engine that needs the same data.
+    pub fn host(&self, operator: OperatorId) -> Option<NodeRef<OperatorData>> {
+        let step = self
+            .plan
+            .program
+            .steps
+            .iter()
+            .position(|step| step.operator == operator)?;
+        Some(self.nodes[step].host)
+    }
+
+    /// The device-setup nodes, in the order of the operators: what the engine's barrier covers.
+    pub fn device_nodes(&self) -> impl ExactSizeIterator<Item = NodeId> {
+        self.nodes.iter().map(|nodes| nodes.device.id())
+    }
+
+    /// Puts the engine together from a settled barrier over [`NpuSetup::device_nodes`] or over everything.
+    ///
+    /// # Errors
+    /// A kernel is not there: the barrier does not cover it, or it was taken.
+    pub fn finish(self, ready: &mut Ready) -> Result<NpuEngine> {
+        let NpuSetup {
+            plan:
+                NpuPlan {
+                    folder,
+                    setup,
+                    program,
+                },
+            nodes,
+        } = self;
+        let taken: Result<Vec<Kernel>, InitError> =
+            nodes.iter().map(|nodes| ready.try_take(nodes.device)).collect();
+        let kernels = taken.map_err(|error| NpuError::initialization(Arc::new(error)))?;
+        let (runtime, _) = setup.runtime()?.clone();
+        let operators = folder.operators()?.to_vec();
+        NpuEngine::new(
+            program,
+            kernels,
+            operators,
+            folder.geometry().clone(),
+            setup.options.chunk_tokens,
+            runtime,
+        )
+    }
+}
+
+struct Lanes {
+    embedding: Lane<Embedding>,
+    norm: Lane<Norm>,
+    matmul: Lane<MatMulNBits>,
+    attention: Lane<GroupQueryAttention>,
+    mlp: Lane<Mlp>,
+    head: Lane<LmHead>,
+    glue: Lane<Glue>,
+}
+
+impl Lanes {
+    fn new(graph: &mut InitGraph, setup: &Arc<KernelSetup>) -> Self {
+        let n_stripes = setup.n_stripes();
+        Self {
+            // The head is one operator with a lane of its own: it starts with the first of the others, not after the last.
+            head: graph.lane(LmHead(setup.clone())),
+            mlp: graph.striped_lane(Mlp(setup.clone()), n_stripes),
+            matmul: graph.striped_lane(MatMulNBits(setup.clone()), n_stripes),
+            embedding: graph.lane(Embedding(setup.clone())),
+            norm: graph.lane(Norm(setup.clone())),
+            attention: graph.lane(GroupQueryAttention(setup.clone())),
+            glue: graph.lane(Glue(setup.clone())),
+        }
+    }
+
+    fn add(&self, graph: &mut InitGraph, source: OperatorSource) -> Nodes {
+        macro_rules! add {
+            ($lane:expr, $name:expr) => {{
+                let operator = graph.operator($lane, $name, source);
+                Nodes {
+                    host: operator.host(),
+                    device: operator.device(),
+                }
+            }};
+        }
+        let (kind, name) = source.kind_and_name();
+        match kind {
+            OperatorKind::Embedding => add!(&self.embedding, name),
+            OperatorKind::Norm => add!(&self.norm, name),
+            OperatorKind::MatMulNBits => add!(&self.matmul, name),
+            OperatorKind::GroupQueryAttention => add!(&self.attention, name),
+            OperatorKind::Mlp => add!(&self.mlp, name),
+            OperatorKind::LmHead => add!(&self.head, name),
+            OperatorKind::Glue => add!(&self.glue, name),
+        }
+    }
+}

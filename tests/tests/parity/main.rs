@@ -1,0 +1,7 @@
+//! The prefill engine gives what a whole-model stock ONNX Runtime session gives.
+
+mod fixtures;
+mod greedy;
+mod init_modes;
+mod logits;
+mod requests;
