@@ -14,7 +14,7 @@ pub(crate) fn run_device_lane(shared: Arc<Shared>, task: LaneTask, lane: Box<dyn
     let mut cx = Cx::new(shared);
     let mut lane = RunningLane::new(task, lane.bind());
     lane.enter(&mut cx);
-    let waits_for_reads = cx.shared.rules.mode == InitMode::TwoPhase && cx.shared.host_len() > 0;
+    let waits_for_reads = cx.shared.rules.mode == InitMode::TwoPhase && cx.shared.starts_reading();
     if !waits_for_reads || cx.wait_for(0, 1) {
         lane.open(&mut cx);
         run_list(&mut lane, &mut cx);

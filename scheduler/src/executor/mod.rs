@@ -94,6 +94,9 @@ impl<'a> RunningLane<'a> {
     /// Drops what nobody took, the newest first, and then the lane's state.
     fn close(&mut self, cx: &mut Cx) {
         if cx.must_roll_back() {
+            for pos in self.task.cursor.pos()..self.task.plan.len() {
+                cx.note(log::Moment::Skipped(pos));
+            }
             for pos in (0..self.task.plan.len()).rev() {
                 if quietly(|| self.body.discard(pos)) == Some(true) {
                     cx.note(log::Moment::Dropped(pos));

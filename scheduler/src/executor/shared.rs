@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     /// The first one covers everything; its lanes are the run's threads.
     pub(crate) barriers: Box<[BarrierCore]>,
     pub(crate) epoch: Epoch,
-    host_len: u32,
+    starts_reading: bool,
     attention: CachePadded<AtomicU32>,
     failures: Mutex<Failures>,
     /// A lane that sees the run stopped comes after this.
@@ -93,10 +93,10 @@ impl Shared {
         stores: Box<[LaneStore]>,
         barriers: Box<[BarrierCore]>,
         n_threads: u32,
-        host_len: u32,
+        starts_reading: bool,
     ) -> Self {
         Shared {
-            host_len,
+            starts_reading,
             topology,
             rules,
             lanes,
@@ -229,9 +229,10 @@ impl Shared {
         }
     }
 
-    /// How many nodes the host lane has.
-    pub(crate) fn host_len(&self) -> u32 {
-        self.host_len
+    /// Whether the first reading phase reads anything. It does not if there is nothing to read, or if the first host node
+    /// waits for a device node: then lanes that waited for the phase's end would wait for ever.
+    pub(crate) fn starts_reading(&self) -> bool {
+        self.starts_reading
     }
 
     /// Cancels the run from any thread, unless it has ended.

@@ -47,8 +47,15 @@ pub fn order_for<S: AsRef<str>>(names: &[S], edges: &[(usize, usize)]) -> Result
             .map(|node| names.len() - 1 - node.index())
             .collect()),
         Err(_) => {
-            let path = find_cycle(&graph).expect("no order means a cycle");
-            let name = |node: &NodeIndex<u32>| names[names.len() - 1 - node.index()].as_ref().to_owned();
+            let mut forward = DiGraph::<(), (), u32>::with_capacity(names.len(), edges.len());
+            for _ in names {
+                forward.add_node(());
+            }
+            for &(node, on) in edges {
+                forward.add_edge(NodeIndex::new(on), NodeIndex::new(node), ());
+            }
+            let path = find_cycle(&forward).expect("no order means a cycle");
+            let name = |node: &NodeIndex<u32>| names[node.index()].as_ref().to_owned();
             Err(InitError::cycle(path.iter().map(name).collect()))
         }
     }

@@ -124,6 +124,7 @@ macro_rules! tuples {
     ($(($($T:ident $i:tt),*))*) => {$(
         impl<$($T: Inbox),*> Inbox for ($($T,)*) {
             type Values = ($($T::Values,)*);
+            #[allow(clippy::unused_unit)]
             fn open(self) -> Self::Values {
                 ($(self.$i.open(),)*)
             }
@@ -134,7 +135,7 @@ macro_rules! tuples {
         impl<$($T: Deps),*> Deps for ($($T,)*) {
             type Values = ($($T::Values,)*);
             type Inbox = ($($T::Inbox,)*);
-            #[allow(unused_variables)]
+            #[allow(unused_variables, clippy::unused_unit)]
             fn subscribe(self, to: &mut Subscriptions) -> Self::Inbox {
                 ($(self.$i.subscribe(to),)*)
             }

@@ -317,6 +317,8 @@ impl<H: HostLane> InitGraph<H> {
             record: options.record,
             staging_budget_bytes: options.staging_budget_bytes,
         };
+        let host_task = host_task.expect("a graph has a host lane");
+        let starts_reading = host_task.plan.len() > 0 && host_task.plan.edges_of(0).is_empty();
         let shared = Shared::new(
             topology,
             rules,
@@ -324,11 +326,11 @@ impl<H: HostLane> InitGraph<H> {
             stores.into(),
             barriers.into(),
             n_threads,
-            self.host.len(),
+            starts_reading,
         );
         Parts {
             shared: Arc::new(shared),
-            host_task: host_task.expect("a graph has a host lane"),
+            host_task,
             host: self.host,
             lanes,
             thread_prefix: options.thread_prefix.unwrap_or_else(|| "init".to_owned()),

@@ -156,7 +156,7 @@ impl OperatorType for Copying {
 #[test]
 fn the_calling_thread_may_be_the_host_lane_over_borrowed_unsized_sources() {
     for mode in InitMode::ALL {
-        let model = vec![1, 2, 3];
+        let model = [1, 2, 3];
         let not_send = std::rc::Rc::new(5);
         let mut graph = InitGraph::on_this_thread();
         let npu = graph.lane(Copying("Npu"));
