@@ -246,4 +246,46 @@ mod tests {
         let message = no_adapter_message(&AdapterChoice::GpuOnly, &["llvmpipe".to_owned()]);
         assert_eq!(message, "found no adapter that is a GPU; there is: llvmpipe");
     }
+
+    fn found(what: &str) -> Option<IgpuAdapter> {
+        match IgpuAdapter::find(&IgpuOptions::default()) {
+            Ok(adapter) => Some(adapter),
+            Err(error) if error.is_no_adapter() => {
+                eprintln!("not exercised: {what}: {error}");
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn a_feature_that_the_adapter_lacks_is_an_error() {
+        let Some(mut adapter) = found("adapters without a feature") else {
+            return;
+        };
+        adapter.features.remove(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS);
+        let mapped = IgpuOptions {
+            upload: Some(UploadPath::Mapped),
+            ..IgpuOptions::default()
+        };
+        let error = adapter
+            .check(&mapped)
+            .expect_err("the mapped path needs the feature");
+        assert!(error.is_unsupported_feature(), "{error:?}");
+        assert_eq!(adapter.upload_path(&IgpuOptions::default()), UploadPath::Staged);
+        assert!(adapter.check(&IgpuOptions::default()).is_ok());
+    }
+
+    #[test]
+    fn an_adapter_too_small_for_the_kernels_is_refused() {
+        let Some(mut adapter) = found("adapters that are too small") else {
+            return;
+        };
+        adapter.limits.max_storage_buffers_per_shader_stage = 4;
+        let error = adapter
+            .check(&IgpuOptions::default())
+            .expect_err("the kernels bind more");
+        assert!(error.is_over_limit(), "{error:?}");
+        assert!(error.to_string().contains("storage buffers"), "{error}");
+    }
 }

@@ -100,7 +100,7 @@ impl Gpu {
     }
 
     fn classify(&self, error: wgpu::Error) -> IgpuError {
-        if let Err(lost) = self.check_lost() {
+        if let Err(lost) = self.ask_lost() {
             return lost;
         }
         let (kind, what) = match &error {
@@ -128,6 +128,12 @@ impl Gpu {
             )),
             None => Ok(()),
         }
+    }
+
+    /// As [`check_lost`](Self::check_lost), after giving the callback, which only a poll runs, its chance.
+    fn ask_lost(&self) -> Result<()> {
+        let _ = self.guarded(|| self.device.poll(wgpu::PollType::Poll))?;
+        self.check_lost()
     }
 
     fn check_lost(&self) -> Result<()> {
@@ -158,6 +164,14 @@ impl Gpu {
             match outcome {
                 Ok(_) => return Ok(()),
                 Err(wgpu::PollError::Timeout) if started.elapsed() < self.stall_timeout => {}
+                Err(wgpu::PollError::WrongSubmissionIndex(..)) => {
+                    // A lost device takes submissions without a word and does not know them later.
+                    self.ask_lost()?;
+                    return Err(IgpuError::new(
+                        Kind::DeviceLost,
+                        "device lost: it dropped a submission",
+                    ));
+                }
                 Err(error) => {
                     let message = format!("device did not finish within {:?}: {error}", self.stall_timeout);
                     return Err(IgpuError::new(Kind::Stalled, message).caused_by(error));
@@ -190,7 +204,7 @@ impl Gpu {
             match mapped.get() {
                 Some(Ok(())) => break,
                 Some(Err(error)) => {
-                    self.check()?;
+                    self.ask_lost()?;
                     return Err(IgpuError::new(
                         Kind::DeviceLost,
                         format!("cannot read back: {error}"),
@@ -219,4 +233,157 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("the graphics library panicked")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::kernel::Kernel;
+    use crate::kv::LayerCache;
+    use crate::options::{IgpuOptions, UploadPath};
+    use crate::program::KvShape;
+    use crate::shader::{KernelSpec, Shader};
+    use crate::testing::Rig;
+    use crate::upload::upload;
+
+    use super::*;
+
+    #[test]
+    fn a_device_that_asks_too_much_is_an_error() {
+        let options = IgpuOptions::default();
+        let Ok(mut adapter) = IgpuAdapter::find(&options) else {
+            eprintln!("not exercised: devices that ask too much: no adapter");
+            return;
+        };
+        adapter.limits.max_bind_groups = 1000;
+        let error = Gpu::open(&adapter, options.stall_timeout)
+            .err()
+            .expect("no device has so many");
+        assert!(error.is_unsupported_feature(), "{error:?}");
+    }
+
+    #[test]
+    fn a_broken_shader_is_an_error_and_the_device_lives() {
+        let Some(rig) = Rig::open("broken shaders") else {
+            return;
+        };
+        let spec = KernelSpec::new(Shader::Copy, [("WORKGROUP", 64)]);
+        let whole = spec.compose(rig.subgroups);
+        let no_entry = whole.replace("fn main", "fn other");
+        let other_bindings = whole.replace("@binding(2)", "@binding(7)");
+        let too_wide = whole.replace("WORKGROUP: u32 = 64u", "WORKGROUP: u32 = 100000u");
+        for text in ["not wgsl at all", "", &no_entry, &other_bindings, &too_wide] {
+            let error = Kernel::compile(&rig.gpu, &spec, text)
+                .err()
+                .expect("this does not compile");
+            assert!(error.is_shader(), "{error:?}");
+            assert!(error.to_string().contains("copy WORKGROUP=64"), "{error}");
+        }
+        assert!(Kernel::compile(&rig.gpu, &spec, &whole).is_ok());
+    }
+
+    #[test]
+    fn a_buffer_over_the_limit_is_an_error_and_the_device_lives() {
+        let Some(rig) = Rig::open("buffers over the limit") else {
+            return;
+        };
+        let size = rig.gpu.device.limits().max_buffer_size + 16;
+        let usage = wgpu::BufferUsages::STORAGE;
+        let descriptor = wgpu::BufferDescriptor {
+            label: None,
+            size,
+            usage,
+            mapped_at_creation: false,
+        };
+        assert!(
+            rig.gpu
+                .checked(|device| device.create_buffer(&descriptor))
+                .is_err()
+        );
+        assert!(upload(&rig.gpu, UploadPath::Staged, "small", &[1, 2, 3]).is_ok());
+    }
+
+    #[test]
+    fn a_device_lost_during_set_up_is_an_error() {
+        let Some(rig) = Rig::open("loss of the device during set-up") else {
+            return;
+        };
+        rig.gpu.lose();
+        for path in [UploadPath::Staged, UploadPath::Mapped] {
+            let error = upload(&rig.gpu, path, "weights", &[0; 64])
+                .err()
+                .expect("the device is gone");
+            assert!(error.is_device_lost(), "{path:?}: {error:?}");
+        }
+        let spec = KernelSpec::new(Shader::Copy, [("WORKGROUP", 64)]);
+        let error = Kernel::compile(&rig.gpu, &spec, &spec.compose(rig.subgroups))
+            .err()
+            .expect("the device is gone");
+        assert!(error.is_device_lost(), "{error:?}");
+        let shape = KvShape {
+            layers: 1,
+            kv_heads: 2,
+            head_dim: 32,
+        };
+        assert!(LayerCache::new(&rig.gpu, shape, 0, 16).is_err_and(|error| error.is_device_lost()));
+    }
+
+    /// In a process of its own whose address space is small; by itself it only checks that small caches fit.
+    #[test]
+    fn caches_are_allocated_until_memory_ends() {
+        let Some(rig) = Rig::open("the end of device memory") else {
+            return;
+        };
+        let shape = KvShape {
+            layers: 1,
+            kv_heads: 64,
+            head_dim: 256,
+        };
+        let limited = std::env::var_os("LIMITED").is_some();
+        // Two buffers of 1 GiB each where memory is limited.
+        let capacity = if limited { 1 << 14 } else { 16 };
+        let mut caches = Vec::new();
+        for _ in 0..8 {
+            match LayerCache::new(&rig.gpu, shape, 0, capacity) {
+                Ok(cache) => caches.push(cache),
+                Err(error) => {
+                    assert!(limited, "16 positions fit: {error}");
+                    assert!(error.is_out_of_memory(), "{error:?}");
+                    drop(caches);
+                    assert!(
+                        LayerCache::new(&rig.gpu, shape, 0, 16).is_ok(),
+                        "the device lives"
+                    );
+                    println!("memory ended: {error}");
+                    return;
+                }
+            }
+        }
+        assert!(!limited, "8 GiB more than the limit were allocated");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_driver_running_out_of_memory_is_an_error() {
+        let Some(rig) = Rig::open("a driver out of memory") else {
+            return;
+        };
+        if rig.gpu.device.adapter_info().device_type != wgpu::DeviceType::Cpu {
+            eprintln!("not exercised: a driver out of memory: only a CPU adapter's memory can be limited");
+            return;
+        }
+        drop(rig);
+        let child = std::process::Command::new("sh")
+            .args(["-c", "ulimit -v 6000000 && exec \"$0\" --exact device::tests::caches_are_allocated_until_memory_ends --nocapture"])
+            .arg(std::env::current_exe().expect("this test has a path"))
+            .env("LIMITED", "1")
+            .output()
+            .expect("the child starts");
+        let text = format!(
+            "{}{}",
+            String::from_utf8_lossy(&child.stdout),
+            String::from_utf8_lossy(&child.stderr)
+        );
+        assert!(child.status.success(), "{text}");
+        assert!(text.contains("memory ended: out of device memory"), "{text}");
+    }
 }

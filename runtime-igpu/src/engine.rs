@@ -7,6 +7,7 @@ use crate::context::{BoundOperator, Context, DeviceStep, SetupTimes};
 use crate::error::{IgpuError, Kind, Result};
 use crate::kv::{KvSlices, LayerCache, grown};
 use crate::memory::Budget;
+use crate::plan::IgpuPlan;
 use crate::program::{Binding, Grid, View};
 
 /// Decodes token by token on the device.
@@ -19,6 +20,8 @@ pub struct IgpuEngine {
     layers: Vec<LayerCache>,
     readback: wgpu::Buffer,
     budget: Budget,
+    /// Device bytes besides the KV cache.
+    fixed_bytes: u64,
     len: u32,
     capacity: u32,
     n_growths: u64,
@@ -41,13 +44,9 @@ enum Wanted {
 }
 
 impl IgpuEngine {
-    pub(crate) fn new(
-        context: Arc<Context>,
-        operators: Vec<BoundOperator>,
-        budget: Budget,
-        capacity: u32,
-    ) -> Result<Self> {
+    pub(crate) fn new(context: Arc<Context>, operators: Vec<BoundOperator>, plan: &IgpuPlan) -> Result<Self> {
         let program = Arc::clone(&context.program);
+        let capacity = plan.kv_capacity;
         let mut steps = Vec::with_capacity(program.n_steps);
         let mut layers = Vec::new();
         for (i, (operator, device)) in program.operators.iter().zip(operators).enumerate() {
@@ -77,7 +76,8 @@ impl IgpuEngine {
             steps,
             layers,
             readback,
-            budget,
+            budget: plan.budget,
+            fixed_bytes: plan.device_bytes() - plan.kv_bytes(),
             len: 0,
             capacity,
             n_growths: 0,
@@ -216,6 +216,66 @@ impl IgpuEngine {
         gpu.submit([])
     }
 
+    /// Each layer's keys and values, `[kv_heads, len, head_dim]` each, so that the sequence can go on elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// As [`decode`](Self::decode).
+    pub fn export_kv(&self) -> Result<Vec<(Vec<f32>, Vec<f32>)>> {
+        let mut layers: Vec<_> = self.layers.iter().collect();
+        layers.sort_by_key(|cache| cache.layer);
+        let export = |cache: &&LayerCache| {
+            self.export_layer(cache)
+                .map_err(|error| error.at_operator(&self.cache_owner(cache.layer)))
+        };
+        layers.iter().map(export).collect()
+    }
+
+    fn export_layer(&self, cache: &LayerCache) -> Result<(Vec<f32>, Vec<f32>)> {
+        let (gpu, shape) = (&self.context.gpu, self.context.program.kv);
+        let bytes = shape.bytes(self.len);
+        if bytes == 0 {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        let descriptor = wgpu::BufferDescriptor {
+            label: Some("kv export"),
+            size: 2 * bytes,
+            usage,
+            mapped_at_creation: false,
+        };
+        let (buffer, commands) = gpu.checked(|device| {
+            let buffer = device.create_buffer(&descriptor);
+            let mut encoder = device.create_command_encoder(&Default::default());
+            let row = u64::from(shape.head_dim) * 4;
+            let (from_head, to_head) = (u64::from(self.capacity) * row, u64::from(self.len) * row);
+            for head in 0..u64::from(shape.kv_heads) {
+                encoder.copy_buffer_to_buffer(
+                    &cache.keys,
+                    head * from_head,
+                    &buffer,
+                    head * to_head,
+                    to_head,
+                );
+                encoder.copy_buffer_to_buffer(
+                    &cache.values,
+                    head * from_head,
+                    &buffer,
+                    bytes + head * to_head,
+                    to_head,
+                );
+            }
+            (buffer, encoder.finish())
+        })?;
+        let submission = gpu.submit([commands])?;
+        let view = gpu.read(&buffer, 2 * bytes, &submission)?;
+        let (keys, values) = view.split_at(bytes as usize);
+        Ok((
+            bytemuck::pod_collect_to_vec(keys),
+            bytemuck::pod_collect_to_vec(values),
+        ))
+    }
+
     /// Decodes one token and gives the logits of the position after it.
     ///
     /// # Errors
@@ -320,11 +380,11 @@ impl IgpuEngine {
             .iter()
             .map(|cache| self.cache_owner(cache.layer))
             .collect();
-        self.budget.check(
-            owners
-                .iter()
-                .map(|name| (name.as_str(), 2 * shape.bytes(capacity))),
-        )?;
+        let caches = owners
+            .iter()
+            .map(|name| (name.as_str(), 2 * shape.bytes(capacity)));
+        self.budget
+            .check(std::iter::once(("weights", self.fixed_bytes)).chain(caches))?;
         let mut layers = Vec::with_capacity(self.layers.len());
         for (cache, owner) in self.layers.iter().zip(&owners) {
             let named = |error: IgpuError| error.at_operator(owner);

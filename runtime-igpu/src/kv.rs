@@ -27,6 +27,8 @@ impl LayerCache {
                 device.create_buffer(&descriptor),
             )
         })?;
+        // After a loss, creation seems to succeed; only now does the driver tell.
+        gpu.reclaim()?;
         Ok(Self { layer, keys, values })
     }
 

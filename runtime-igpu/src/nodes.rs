@@ -164,13 +164,7 @@ impl IgpuNodes {
             .into_iter()
             .map(|node| ready.try_take(node).map_err(take))
             .collect::<Result<Vec<_>>>()?;
-        let plan = &self.shared.plan;
-        IgpuEngine::new(
-            Arc::clone(self.shared.context()?),
-            bound,
-            plan.budget,
-            plan.kv_capacity,
-        )
+        IgpuEngine::new(Arc::clone(self.shared.context()?), bound, &self.shared.plan)
     }
 }
 

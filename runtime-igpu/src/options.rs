@@ -17,6 +17,8 @@ pub struct IgpuOptions {
     pub kv_capacity: u32,
     /// Device memory the engine may take, in bytes; `None` takes what the machine says is available where it says so.
     pub memory_budget_bytes: Option<u64>,
+    /// Largest binding, in bytes, where it should be smaller than the adapter's own limit; weights are split to fit.
+    pub max_binding_bytes: Option<u64>,
     /// How long one submission may run before the device counts as stalled.
     pub stall_timeout: Duration,
 }
@@ -30,6 +32,7 @@ impl Default for IgpuOptions {
             context_length: None,
             kv_capacity: 512,
             memory_budget_bytes: None,
+            max_binding_bytes: None,
             stall_timeout: Duration::from_secs(120),
         }
     }

@@ -41,10 +41,11 @@ impl IgpuPlan {
     ///
     /// As [`new`](Self::new).
     pub fn on_adapter(folder: &ModelFolder, adapter: IgpuAdapter, options: IgpuOptions) -> Result<Self> {
-        let max_binding_bytes = adapter
-            .limits
+        let limits = &adapter.limits;
+        let max_binding_bytes = limits
             .max_storage_buffer_binding_size
-            .min(adapter.limits.max_buffer_size);
+            .min(limits.max_buffer_size)
+            .min(options.max_binding_bytes.unwrap_or(u64::MAX));
         let compile = CompileOptions {
             matvec: adapter.matvec_shape(&options),
             narrow_workgroup: adapter.narrow_workgroup(),
@@ -87,6 +88,11 @@ impl IgpuPlan {
     /// Device memory the engine takes when set up: weights, KV cache and intermediate values.
     pub fn device_bytes(&self) -> u64 {
         self.device_bytes
+    }
+
+    /// Device memory of the KV cache as it is first allocated.
+    pub(crate) fn kv_bytes(&self) -> u64 {
+        2 * self.program.kv.layers as u64 * self.program.kv.bytes(self.kv_capacity)
     }
 
     /// Bytes of quantized weights that one token streams through the matrix-vector kernels.

@@ -33,6 +33,8 @@ fn mapped(gpu: &Gpu, label: &str, bytes: &[u8]) -> Result<wgpu::Buffer> {
             mapped_at_creation: true,
         })
     })?;
+    // After a loss, creation seems to succeed; only now does the driver tell.
+    gpu.reclaim()?;
     let mut view = buffer.get_mapped_range_mut(..).map_err(|error| {
         IgpuError::new(
             Kind::Memory,

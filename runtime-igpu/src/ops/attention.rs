@@ -12,7 +12,7 @@ use crate::shader::{KernelSpec, Shader};
 /// Invocations of a workgroup of the attention kernel.
 const WORKGROUP: u32 = 64;
 
-const KNOWN: [&str; 12] = [
+const KNOWN: [&str; 13] = [
     "num_heads",
     "kv_num_heads",
     "scale",
@@ -25,7 +25,12 @@ const KNOWN: [&str; 12] = [
     "k_quant_type",
     "v_quant_type",
     "kv_cache_bit_width",
+    "qk_norm_epsilon",
 ];
+
+/// Inputs that hold the weights of norms over each query and key head, where the graph has them inside.
+const Q_NORM: usize = 14;
+const K_NORM: usize = 15;
 
 /// What the node's attributes and inputs say.
 struct Attention {
@@ -51,7 +56,7 @@ struct Rotary {
 }
 
 /// Inputs: q or packed qkv, k, v, past key, past value, past length, total length, cosines, sines, position ids,
-/// attention bias, head sink.
+/// attention bias, head sink, key scale, value scale, query norm, key norm.
 pub(super) fn compile(compiler: &mut Compiler, node: &Node) -> Result<()> {
     let attention = parse(compiler, node)?;
     let query = append(compiler, &attention);
@@ -88,7 +93,8 @@ fn parse(compiler: &mut Compiler, node: &Node) -> Result<Attention> {
             return Err(unsupported(format!("GroupQueryAttention with {name}={value}")));
         }
     }
-    if let Some(position) = (10..node.inputs.len()).find(|&position| node.input(position).is_some()) {
+    let unknown = |&position: &usize| node.input(position).is_some() && ![Q_NORM, K_NORM].contains(&position);
+    if let Some(position) = (10..node.inputs.len()).find(unknown) {
         return Err(unsupported(format!(
             "GroupQueryAttention with input {position} ({})",
             node.inputs[position]
@@ -117,7 +123,15 @@ fn parse(compiler: &mut Compiler, node: &Node) -> Result<Attention> {
         ));
     }
     let (heads, kv_heads) = (heads as u32, kv_heads as u32);
-    let (q, k, v, head_dim) = inputs(compiler, node, heads, kv_heads)?;
+    let (mut q, mut k, v, head_dim) = inputs(compiler, node, heads, kv_heads)?;
+    if let (Some(q_norm), Some(k_norm)) = (node.input(Q_NORM), node.input(K_NORM)) {
+        let epsilon = node
+            .float_opt("qk_norm_epsilon")
+            .map_err(model_error)?
+            .unwrap_or(1e-6);
+        q = super::norm::rows(compiler, q, q_norm, epsilon)?;
+        k = super::norm::rows(compiler, k, k_norm, epsilon)?;
+    }
     let layer = cache_layer(
         compiler,
         node,

@@ -1,4 +1,6 @@
 //! The decode engine on the machine's own adapter, against stock ONNX Runtime's outputs for the shared folders.
 
 mod common;
+mod kv_cache;
 mod parity;
+mod splits;
