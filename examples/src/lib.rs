@@ -1,1 +1,4 @@
 //! Runnable programs on Hostlane, among them generate, the main job.
+
+pub mod cli;
+pub mod provision;
