@@ -1,6 +1,7 @@
 //! An async task-graph scheduler for initialising operators on heterogeneous devices: a host lane, one serialized lane per operator type, one-shot barriers.
 
 mod barrier;
+mod budget;
 mod clock;
 mod error;
 mod event;
@@ -16,6 +17,7 @@ mod run;
 mod signal;
 mod slot;
 mod sync;
+mod threads;
 mod tide;
 mod trace;
 mod what_if;
@@ -39,6 +41,7 @@ pub use mode::{FailurePolicy, InitMode, OnOff, ParseChoiceError};
 pub use operator::{BoxError, OperatorType};
 pub use options::RunOptions;
 pub use run::{Ready, Run};
+pub use threads::LaneThreads;
 pub use trace::{
     Attribution, AttributionRow, Breakdown, CriticalPath, LaneUsage, Outcome, Span, Step, Trace, TypeUsage,
     Via,

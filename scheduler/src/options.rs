@@ -1,6 +1,7 @@
 //! How a run is to go, apart from its graph and its mode.
 
 use crate::mode::FailurePolicy;
+use crate::threads::LaneThreads;
 
 /// Options of a run. The default: fail fast, record nothing, no staging budget.
 ///
@@ -17,7 +18,23 @@ pub struct RunOptions {
     pub(crate) policy: FailurePolicy,
     pub(crate) record: bool,
     pub(crate) staging_budget_bytes: Option<u64>,
-    pub(crate) thread_prefix: Option<String>,
+    pub(crate) threads: ThreadOptions,
+}
+
+/// Where a run's threads come from and what they are called.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ThreadOptions {
+    pub(crate) prefix: Option<String>,
+    pub(crate) pool: Option<LaneThreads>,
+    pub(crate) pinning: Pinning,
+}
+
+/// Whether threads are bound to cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Pinning {
+    #[default]
+    Free,
+    OneCoreEach,
 }
 
 impl RunOptions {
@@ -47,7 +64,20 @@ impl RunOptions {
 
     /// Name the run's threads `<prefix>-<lane>`. The default prefix is `init`.
     pub fn thread_prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.thread_prefix = Some(prefix.into());
+        self.threads.prefix = Some(prefix.into());
+        self
+    }
+
+    /// Take the run's threads from here, and leave them here parked when it is over. Such threads keep the names that
+    /// the run gave them for which they were started.
+    pub fn threads(mut self, threads: &LaneThreads) -> Self {
+        self.threads.pool = Some(threads.clone());
+        self
+    }
+
+    /// Pin each of the run's threads to a core, in turn, the host lane first. Where the system does not allow it, threads stay free.
+    pub fn pin_to_cores(mut self) -> Self {
+        self.threads.pinning = Pinning::OneCoreEach;
         self
     }
 }

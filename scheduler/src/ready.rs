@@ -63,12 +63,9 @@ impl LanePlan {
         self.host_needs[pos as usize]
     }
 
-    /// The edges of the node at `pos`, in a sealed plan.
-    #[allow(dead_code)]
-    pub(crate) fn edges_of(&self, pos: Pos) -> &[Edge] {
-        let from = self.edges.partition_point(|edge| edge.pos < pos);
-        let len = self.edges[from..].partition_point(|edge| edge.pos == pos);
-        &self.edges[from..from + len]
+    /// Whether the first node waits for a node of another lane.
+    pub(crate) fn first_has_edges(&self) -> bool {
+        self.edges.first().is_some_and(|edge| edge.pos == 0)
     }
 }
 
@@ -254,26 +251,5 @@ mod tests {
         assert_eq!(cursor.next(&plan, &mut view), Step::WaitFor { lane: 2, on: 4 });
         view.lanes[2] = 5;
         assert_eq!(cursor.next(&plan, &mut view), Step::RunUntil(3));
-    }
-
-    #[test]
-    fn edges_are_found_by_place() {
-        let plan = plan(&[0; 4], &[(2, 3, 1), (0, 1, 0), (2, 1, 7), (2, 1, 7)]);
-        assert_eq!(plan.edges_of(1), []);
-        assert_eq!(
-            plan.edges_of(2),
-            [
-                Edge {
-                    pos: 2,
-                    lane: 1,
-                    on: 7
-                },
-                Edge {
-                    pos: 2,
-                    lane: 3,
-                    on: 1
-                }
-            ]
-        );
     }
 }

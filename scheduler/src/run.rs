@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::fmt;
-use std::thread::ThreadId;
 
 use crate::barrier::Barrier;
 use crate::error::InitError;
@@ -98,12 +97,12 @@ impl Run {
     }
 
     fn join_threads(&mut self) {
-        let me: ThreadId = std::thread::current().id();
+        // A node that drops its own run must not wait for itself.
+        if self.shared.has_thread(thread::current().id()) {
+            self.threads.clear();
+            return;
+        }
         for handle in self.threads.drain(..) {
-            // A node that drops its own run must not wait for itself.
-            if is_thread(&handle, me) {
-                continue;
-            }
             // Panics of user code were caught; what is left is a broken promise of this crate.
             if let Err(panic) = handle.join()
                 && !std::thread::panicking()
@@ -111,17 +110,9 @@ impl Run {
                 std::panic::resume_unwind(panic);
             }
         }
+        // Threads that the run has borrowed go on after it.
+        self.shared.wait_closed(|_| ());
     }
-}
-
-#[cfg(not(shuttle))]
-fn is_thread(handle: &thread::JoinHandle<()>, id: ThreadId) -> bool {
-    handle.thread().id() == id
-}
-
-#[cfg(shuttle)]
-fn is_thread(_: &thread::JoinHandle<()>, _: ThreadId) -> bool {
-    false
 }
 
 impl Drop for Run {

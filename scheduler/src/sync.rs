@@ -7,16 +7,16 @@ pub(crate) use std::sync::{Arc, OnceLock};
 
 #[cfg(not(shuttle))]
 mod imp {
-    pub(crate) use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
-    pub(crate) use std::thread::{self, Thread};
+    pub(crate) use std::thread::{self, Thread, ThreadId};
 }
 
 #[cfg(shuttle)]
 mod imp {
-    pub(crate) use shuttle::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
     pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};
-    pub(crate) use shuttle::thread::{self, Thread};
+    pub(crate) use shuttle::thread::{self, Thread, ThreadId};
 }
 
 pub(crate) use imp::*;

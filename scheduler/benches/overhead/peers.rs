@@ -4,6 +4,7 @@ mod counted;
 mod dagrs_peer;
 mod dagx_peer;
 mod hand_lanes;
+mod hostlane;
 mod one_thread;
 mod rayon_peer;
 mod tokio_lanes;
@@ -35,6 +36,27 @@ pub struct Peer {
 const UNLIMITED: usize = usize::MAX;
 
 pub const PEERS: &[Peer] = &[
+    Peer {
+        name: "hostlane",
+        has_lanes: true,
+        is_pinned: true,
+        max_nodes: UNLIMITED,
+        round: hostlane::overlapped,
+    },
+    Peer {
+        name: "hostlane-recorded",
+        has_lanes: true,
+        is_pinned: true,
+        max_nodes: UNLIMITED,
+        round: hostlane::recorded,
+    },
+    Peer {
+        name: "hostlane-inline",
+        has_lanes: true,
+        is_pinned: true,
+        max_nodes: UNLIMITED,
+        round: hostlane::inline,
+    },
     Peer {
         name: "hand-one-thread",
         has_lanes: true,

@@ -8,10 +8,12 @@ use std::task::{Context, Poll, Waker};
 
 use super::log::{Ending, Log, Moment};
 use super::shared::{Shared, ending_of};
+use crate::budget::{Admission, Patience};
 use crate::clock::Clock;
 use crate::error::Fault;
 use crate::event::{Phase, Settled};
 use crate::graph::deps::Tap;
+use crate::mode::InitMode;
 use crate::ready::{LaneIndex, Pos, View};
 use crate::signal::Signal;
 use crate::sync::{Arc, Ordering, thread};
@@ -19,16 +21,18 @@ use crate::sync::{Arc, Ordering, thread};
 /// How often a lane that has nothing to do yields before it parks. One yield is 0.3 to 1 us: long enough for a busy
 /// host lane to read a batch, short enough to stay invisible when nodes take milliseconds.
 #[cfg(not(shuttle))]
-const YIELDS: u32 = 64;
+pub(super) const YIELDS: u32 = 64;
 #[cfg(shuttle)]
-const YIELDS: u32 = 1;
+pub(super) const YIELDS: u32 = 1;
 
 /// What a lane does when a certain node of it is through, besides going on.
 pub(crate) enum Action {
     /// Copy the node's value to a dependent.
     Tap(Tap),
-    /// The last node that a barrier covers on this lane.
+    /// The last node that a barrier covers on this lane; on a ready-order lane, each that it covers.
     Mark(u32),
+    /// A node of a ready-order lane that waits for this one.
+    Feed { lane: LaneIndex, pos: Pos },
 }
 
 /// A lane's actions, by place. Invariant: sorted.
@@ -45,6 +49,21 @@ impl Actions {
 
     pub(crate) fn seal(&mut self) {
         self.list.sort_by_key(|(pos, _)| *pos);
+    }
+
+    /// Goes to the actions of the node at `pos`, which need not come in order.
+    fn seek(&mut self, pos: Pos) {
+        self.next = self.list.partition_point(|(at, _)| *at < pos);
+    }
+
+    /// The next action, if it is one of the node at `pos`.
+    fn pop_at(&mut self, pos: Pos) -> Option<&Action> {
+        let (at, action) = self.list.get(self.next)?;
+        if *at != pos {
+            return None;
+        }
+        self.next += 1;
+        Some(action)
     }
 
     /// The place of the next node that has an action; a place no lane has if there is none.
@@ -72,6 +91,11 @@ pub struct Cx {
     publishing: Publishing,
     /// Nodes finished and not yet published.
     held: u32,
+    /// Nodes of ready-order lanes to feed when the phase ends.
+    held_feeds: Vec<(LaneIndex, Pos)>,
+    is_ready_order: bool,
+    /// Nothing without a staging budget.
+    patience: Option<Patience>,
     host_seen: u32,
     /// Place of the next node with an action: the one comparison a plain node pays for them.
     special: Pos,
@@ -86,7 +110,7 @@ impl Cx {
     /// A context for the calling thread, which is about to run lanes of this run.
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         let signal = Signal::of_current_thread();
-        shared.add_signal(signal.clone());
+        shared.add_thread(thread::current().id(), signal.clone());
         let log = shared
             .rules
             .record
@@ -98,6 +122,13 @@ impl Cx {
             lane: 0,
             publishing: Publishing::Never,
             held: 0,
+            held_feeds: Vec::new(),
+            is_ready_order: false,
+            patience: shared.budget.as_ref().map(|_| match shared.rules.mode {
+                InitMode::Inline => Patience::None,
+                InitMode::Serial | InitMode::Overlapped => Patience::UntilItFits,
+                InitMode::TwoPhase => Patience::UntilDrained,
+            }),
             host_seen: 0,
             special: Pos::MAX,
             actions: Actions::default(),
@@ -113,9 +144,12 @@ impl Cx {
         std::mem::swap(&mut self.actions, actions);
         self.lane = lane;
         self.special = self.actions.next_pos();
-        self.publishing = match self.shared.lanes[lane as usize].has_dependents {
-            false => Publishing::Never,
-            true => Publishing::Each,
+        let shared = &self.shared.lanes[lane as usize];
+        self.is_ready_order = shared.ready.is_some();
+        self.publishing = if shared.has_dependents {
+            Publishing::Each
+        } else {
+            Publishing::Never
         };
     }
 
@@ -139,6 +173,27 @@ impl Cx {
             tide.set_stamp(self.clock.last());
             tide.advance(held);
         }
+        for (lane, pos) in std::mem::take(&mut self.held_feeds) {
+            self.feed(lane, pos);
+        }
+    }
+
+    fn feed(&mut self, lane: LaneIndex, pos: Pos) {
+        let ready = self.shared.lanes[lane as usize]
+            .ready
+            .as_ref()
+            .expect("only ready-order lanes are fed");
+        ready.feed(pos, &mut self.clock, |stamp| {
+            if let Some(log) = &mut self.log {
+                log.moment(lane, stamp, Moment::Ready(pos));
+            }
+        });
+    }
+
+    /// Goes to the actions of the node at `pos`, on a lane whose nodes do not come in order.
+    pub(crate) fn seek(&mut self, pos: Pos) {
+        self.actions.seek(pos);
+        self.special = self.actions.next_pos();
     }
 
     /// Looks whether spans are wanted; once per batch, since the question costs as much as a node.
@@ -178,10 +233,58 @@ impl Cx {
         self.shared.wants_attention()
     }
 
-    /// Whether the host node at `pos` may be read now.
+    /// Whether the host node at `pos` may be read now. If so, its bytes are charged.
     #[inline]
-    pub(crate) fn admit(&mut self, _pos: Pos) -> bool {
-        true
+    pub(crate) fn admit(&mut self, pos: Pos) -> bool {
+        match self.patience {
+            None => true,
+            Some(patience) => self.ask_budget(pos, patience),
+        }
+    }
+
+    #[cold]
+    fn ask_budget(&mut self, pos: Pos, patience: Patience) -> bool {
+        let budget = self.shared.budget.as_ref().expect("patience comes with a budget");
+        let mut stamp = 0;
+        match budget.admit(pos, patience, &mut stamp) {
+            Admission::Full => false,
+            Admission::Read { charged_bytes } => {
+                if charged_bytes > 0 {
+                    self.clock.observe(stamp);
+                    self.note(Moment::Staged(pos, charged_bytes));
+                }
+                true
+            }
+        }
+    }
+
+    /// Waits until the budget may have room for the host node at `pos`. False if the run was stopped.
+    pub(crate) fn wait_for_budget(&mut self, pos: Pos) -> bool {
+        let shared = self.shared.clone();
+        let (Some(budget), Some(patience)) = (&shared.budget, self.patience) else {
+            return !shared.is_stopped();
+        };
+        while !shared.is_stopped() && budget.wait(pos, patience, &self.signal) {
+            self.signal.park();
+        }
+        self.touch();
+        !shared.is_stopped()
+    }
+
+    /// From now on the budget is asked like this, if there is one.
+    pub(crate) fn set_patience(&mut self, patience: Patience) {
+        self.patience = self.patience.map(|_| patience);
+    }
+
+    #[cold]
+    fn release_bytes(&mut self, pos: Pos) {
+        let budget = self.shared.budget.as_ref().expect("patience comes with a budget");
+        let (lane, stamp) = (self.lane, self.clock.now());
+        budget.release(lane, pos, stamp, |host_pos, bytes| {
+            if let Some(log) = &mut self.log {
+                log.moment(lane, stamp, Moment::Released(host_pos, bytes));
+            }
+        });
     }
 
     /// A node starts.
@@ -239,6 +342,16 @@ impl Cx {
     /// A node is through: makes it known.
     #[inline]
     fn pass(&mut self, pos: Pos) {
+        if self.patience.is_some() {
+            self.release_bytes(pos);
+        }
+        if self.is_ready_order {
+            self.shared.lanes[self.lane as usize]
+                .ready
+                .as_ref()
+                .expect("so it is")
+                .set_done(pos);
+        }
         match self.publishing {
             Publishing::Never => {}
             Publishing::Each => {
@@ -257,19 +370,14 @@ impl Cx {
 
     #[cold]
     fn act(&mut self, pos: Pos) {
-        while let Some((_, action)) = self
-            .actions
-            .list
-            .get(self.actions.next)
-            .filter(|(p, _)| *p == pos)
-        {
-            let action = match action {
-                Action::Tap(_) => None,
-                Action::Mark(barrier) => Some(*barrier),
-            };
-            self.actions.next += 1;
-            if let Some(barrier) = action {
-                self.pass_mark(barrier);
+        while let Some(action) = self.actions.pop_at(pos) {
+            match *action {
+                Action::Tap(_) => {}
+                Action::Mark(barrier) => self.pass_mark(barrier),
+                Action::Feed { lane, pos } if self.publishing == Publishing::AtPhaseEnd => {
+                    self.held_feeds.push((lane, pos));
+                }
+                Action::Feed { lane, pos } => self.feed(lane, pos),
             }
         }
         self.special = self.actions.next_pos();
@@ -337,12 +445,47 @@ impl Cx {
     /// Waits until a lane has come to `need`. False if the run was stopped.
     pub(crate) fn wait_for(&mut self, lane: LaneIndex, need: u32) -> bool {
         let reached = self.wait_for_tide(lane, need);
-        let tide_stamp = self.shared.lanes[lane as usize].tide.stamp();
-        self.clock.observe(tide_stamp);
+        self.observe_tide(lane);
+        self.touch();
+        reached
+    }
+
+    /// Waits until a lane is through with its node at `on`. False if the run was stopped.
+    pub(crate) fn wait_for_node(&mut self, lane: LaneIndex, on: Pos) -> bool {
+        let shared = self.shared.clone();
+        let other = &shared.lanes[lane as usize];
+        let Some(ready) = &other.ready else {
+            return self.wait_for(lane, on + 1);
+        };
+        loop {
+            // In this order: a node that is done after the second look is counted after the first.
+            let reached = other.tide.reached();
+            if ready.is_done(on) {
+                return true;
+            }
+            if !self.wait_for(lane, reached + 1) {
+                return false;
+            }
+        }
+    }
+
+    fn observe_tide(&mut self, lane: LaneIndex) {
+        let stamp = self.shared.lanes[lane as usize].tide.stamp();
+        self.clock.observe(stamp);
+    }
+
+    /// The lane did something else than run nodes: the next node starts now, not when the last one ended.
+    pub(crate) fn touch(&mut self) {
         if self.log.is_some() {
             self.clock.now();
         }
-        reached
+    }
+
+    pub(crate) fn with_log<R>(
+        &mut self,
+        with: impl FnOnce(&mut Clock, &mut Option<Log>, LaneIndex) -> R,
+    ) -> R {
+        with(&mut self.clock, &mut self.log, self.lane)
     }
 
     fn wait_for_tide(&self, lane: LaneIndex, need: u32) -> bool {
@@ -387,9 +530,7 @@ impl Cx {
         }
         let stop_stamp = self.shared.stop_stamp();
         self.clock.observe(stop_stamp);
-        if self.log.is_some() {
-            self.clock.now();
-        }
+        self.touch();
     }
 
     /// Whether values must be rolled back. Known once [`conclude`](Cx::conclude) has returned.
@@ -424,18 +565,18 @@ impl View for Cx {
     }
 
     fn look_at_host(&mut self) -> u32 {
-        let tide = &self.shared.lanes[0].tide;
-        self.host_seen = tide.reached();
-        let stamp = tide.stamp();
-        self.clock.observe(stamp);
+        self.host_seen = self.shared.lanes[0].tide.reached();
+        self.observe_tide(0);
         self.host_seen
     }
 
     fn has_finished(&mut self, lane: LaneIndex, on: Pos) -> bool {
-        let tide = &self.shared.lanes[lane as usize].tide;
-        let finished = tide.reached() > on;
-        let stamp = tide.stamp();
-        self.clock.observe(stamp);
+        let other = &self.shared.lanes[lane as usize];
+        let finished = match &other.ready {
+            None => other.tide.reached() > on,
+            Some(ready) => ready.is_done(on),
+        };
+        self.observe_tide(lane);
         finished
     }
 }

@@ -1,10 +1,11 @@
 //! One lane on one thread of its own: TwoPhase and Overlapped.
 
 use super::context::Cx;
+use super::ready_lane::run_queue;
 use super::{LaneTask, RunningLane, quietly};
 use crate::lane::{BoundLane, UnboundLane};
 use crate::mode::InitMode;
-use crate::ready::{LaneIndex, Step};
+use crate::ready::Step;
 use crate::sync::Arc;
 
 use super::shared::Shared;
@@ -17,7 +18,11 @@ pub(crate) fn run_device_lane(shared: Arc<Shared>, task: LaneTask, lane: Box<dyn
     let waits_for_reads = cx.shared.rules.mode == InitMode::TwoPhase && cx.shared.starts_reading();
     if !waits_for_reads || cx.wait_for(0, 1) {
         lane.open(&mut cx);
-        run_list(&mut lane, &mut cx);
+        if cx.shared.lanes[lane.task.lane as usize].ready.is_some() {
+            run_queue(&mut lane, &mut cx);
+        } else {
+            run_list(&mut lane, &mut cx);
+        }
     }
     end(lane, cx);
 }
@@ -44,8 +49,8 @@ fn run_list(lane: &mut RunningLane<'_>, cx: &mut Cx) {
                 cx.look_for_subscriber();
                 lane.run_until(to, cx) || wait_for_budget(lane, cx)
             }
-            Step::WaitForHost(need) => wait(lane, cx, 0, need),
-            Step::WaitFor { lane: other, on } => wait(lane, cx, other, on + 1),
+            Step::WaitForHost(need) => wait(lane, cx, |cx| cx.wait_for(0, need)),
+            Step::WaitFor { lane: other, on } => wait(lane, cx, |cx| cx.wait_for_node(other, on)),
         };
         if !go_on {
             return;
@@ -53,15 +58,16 @@ fn run_list(lane: &mut RunningLane<'_>, cx: &mut Cx) {
     }
 }
 
-fn wait(lane: &RunningLane<'_>, cx: &mut Cx, other: LaneIndex, need: u32) -> bool {
+/// Waits, with everything published that others may wait for.
+fn wait(lane: &RunningLane<'_>, cx: &mut Cx, wait: impl FnOnce(&mut Cx) -> bool) -> bool {
     cx.rest(lane.task.cursor.pos());
     cx.end_phase();
-    cx.wait_for(other, need)
+    wait(cx)
 }
 
 fn wait_for_budget(lane: &RunningLane<'_>, cx: &mut Cx) -> bool {
-    cx.rest(lane.task.cursor.pos());
-    !cx.shared.is_stopped()
+    let pos = lane.task.cursor.pos();
+    wait(lane, cx, |cx| cx.wait_for_budget(pos))
 }
 
 /// What every thread of a run does last: wait for the outcome, roll back, close, report.

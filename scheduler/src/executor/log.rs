@@ -15,7 +15,6 @@ pub(crate) enum Ending {
 
 /// Something that happened at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code)]
 pub(crate) enum Moment {
     Opened,
     Closed,

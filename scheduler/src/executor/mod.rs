@@ -15,6 +15,7 @@ pub(crate) mod context;
 pub(crate) mod lanes;
 pub(crate) mod log;
 pub(crate) mod one_thread;
+pub(crate) mod ready_lane;
 pub(crate) mod shared;
 
 use context::{Actions, Cx};
@@ -35,6 +36,8 @@ pub(crate) struct RunningLane<'a> {
     pub(crate) task: LaneTask,
     body: Box<dyn BoundLane + 'a>,
     is_open: bool,
+    /// What a ready-order lane has run, in that order.
+    ran: Vec<Pos>,
 }
 
 impl<'a> RunningLane<'a> {
@@ -43,6 +46,7 @@ impl<'a> RunningLane<'a> {
             task,
             body,
             is_open: false,
+            ran: Vec::new(),
         }
     }
 
@@ -74,14 +78,10 @@ impl<'a> RunningLane<'a> {
                 return false;
             }
             let pos = self.task.cursor.pos();
-            let next = if !cx.shared.has_failures() {
-                self.body.run(pos, to, cx)
-            } else if cx.shared.is_doomed(self.task.lane, pos) {
-                self.body.skip(pos);
-                cx.skip(pos);
-                pos + 1
+            let next = if cx.shared.has_failures() {
+                self.run_or_skip(pos, cx)
             } else {
-                self.body.run(pos, pos + 1, cx)
+                self.body.run(pos, to, cx)
             };
             self.task.cursor.advance_to(next);
             if next == pos {
@@ -91,13 +91,40 @@ impl<'a> RunningLane<'a> {
         true
     }
 
+    /// Runs the node at `pos`, wherever that is in the lane. False if the run was stopped.
+    fn run_at(&mut self, pos: Pos, cx: &mut Cx) -> bool {
+        !cx.shared.is_stopped() && self.run_or_skip(pos, cx) > pos
+    }
+
+    /// Runs one node, unless it depends on one that failed.
+    fn run_or_skip(&mut self, pos: Pos, cx: &mut Cx) -> Pos {
+        if cx.shared.has_failures() && cx.shared.is_doomed(self.task.lane, pos) {
+            self.body.skip(pos);
+            cx.skip(pos);
+            return pos + 1;
+        }
+        self.body.run(pos, pos + 1, cx)
+    }
+
+    /// The nodes that never started and never will. A FIFO lane runs its list from the front.
+    fn not_started(&self) -> Vec<Pos> {
+        let mut ran = vec![false; self.task.plan.len() as usize];
+        for pos in (0..self.task.cursor.pos()).chain(self.ran.iter().copied()) {
+            ran[pos as usize] = true;
+        }
+        (0..self.task.plan.len())
+            .filter(|pos| !ran[*pos as usize])
+            .collect()
+    }
+
     /// Drops what nobody took, the newest first, and then the lane's state.
     fn close(&mut self, cx: &mut Cx) {
         if cx.must_roll_back() {
-            for pos in self.task.cursor.pos()..self.task.plan.len() {
+            for pos in self.not_started() {
                 cx.note(log::Moment::Skipped(pos));
             }
-            for pos in (0..self.task.plan.len()).rev() {
+            let ran = std::mem::take(&mut self.ran);
+            for pos in ran.into_iter().rev().chain((0..self.task.plan.len()).rev()) {
                 if quietly(|| self.body.discard(pos)) == Some(true) {
                     cx.note(log::Moment::Dropped(pos));
                 }

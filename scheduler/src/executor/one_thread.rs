@@ -3,6 +3,7 @@
 use super::context::Cx;
 use super::shared::Shared;
 use super::{RunningLane, quietly};
+use crate::budget::Patience;
 use crate::mode::InitMode;
 use crate::ready::Step;
 use crate::sync::Arc;
@@ -78,7 +79,12 @@ fn run_serial(lanes: &mut [RunningLane<'_>], cx: &mut Cx) {
         {
             return;
         }
-        assert!(read + set_up > 0, "submission order is a valid schedule");
+        // A value that later operators share can hold its bytes until something is read that does not fit.
+        cx.set_patience(if read + set_up > 0 {
+            Patience::UntilItFits
+        } else {
+            Patience::None
+        });
     }
 }
 

@@ -3,7 +3,9 @@
 use crossbeam_utils::CachePadded;
 
 use super::log::{Ending, Log, Moment};
+use super::ready_lane::ReadyLane;
 use crate::barrier::BarrierCore;
+use crate::budget::Budget;
 use crate::clock::{Clock, Epoch};
 use crate::error::{Fault, InitError, Site};
 use crate::event::{Event, Phase, Settled};
@@ -13,7 +15,7 @@ use crate::lane::typed::DeviceStore;
 use crate::mode::{FailurePolicy, InitMode};
 use crate::ready::Pos;
 use crate::signal::Signal;
-use crate::sync::{Arc, AtomicU32, AtomicU64, Condvar, Mutex, Ordering, lock};
+use crate::sync::{Arc, AtomicU32, AtomicU64, Condvar, Mutex, Ordering, ThreadId, lock};
 use crate::tide::Tide;
 
 /// The run is over: start nothing more.
@@ -28,11 +30,14 @@ pub(crate) struct LaneShared {
     pub(crate) pulse: CachePadded<AtomicU64>,
     /// Whether any other lane's node waits for one of this lane's.
     pub(crate) has_dependents: bool,
+    /// Nothing for a FIFO lane.
+    pub(crate) ready: Option<ReadyLane>,
 }
 
 impl LaneShared {
-    pub(crate) fn new(has_dependents: bool) -> Self {
+    pub(crate) fn new(has_dependents: bool, ready: Option<ReadyLane>) -> Self {
         LaneShared {
+            ready,
             tide: Tide::new(),
             pulse: CachePadded::new(AtomicU64::new(0)),
             has_dependents,
@@ -62,12 +67,14 @@ pub(crate) struct Shared {
     /// The first one covers everything; its lanes are the run's threads.
     pub(crate) barriers: Box<[BarrierCore]>,
     pub(crate) epoch: Epoch,
+    pub(crate) budget: Option<Budget>,
     starts_reading: bool,
     attention: CachePadded<AtomicU32>,
     failures: Mutex<Failures>,
     /// A lane that sees the run stopped comes after this.
     stop_stamp: AtomicU64,
-    signals: Mutex<Vec<Arc<Signal>>>,
+    /// The run's threads, and how to wake each.
+    threads: Mutex<Vec<(ThreadId, Arc<Signal>)>>,
     closing: Mutex<Closing>,
     closed: Condvar,
 }
@@ -92,10 +99,12 @@ impl Shared {
         lanes: Box<[LaneShared]>,
         stores: Box<[LaneStore]>,
         barriers: Box<[BarrierCore]>,
-        n_threads: u32,
+        budget: Option<Budget>,
         starts_reading: bool,
     ) -> Self {
+        let n_threads = barriers[0].lanes_left();
         Shared {
+            budget,
             starts_reading,
             topology,
             rules,
@@ -106,7 +115,7 @@ impl Shared {
             attention: CachePadded::new(AtomicU32::new(0)),
             failures: Mutex::default(),
             stop_stamp: AtomicU64::new(0),
-            signals: Mutex::default(),
+            threads: Mutex::default(),
             closing: Mutex::new(Closing {
                 threads_left: n_threads,
                 logs: Vec::new(),
@@ -139,13 +148,18 @@ impl Shared {
     }
 
     /// Makes a thread of the run known, so that a stop wakes it.
-    pub(crate) fn add_signal(&self, signal: Arc<Signal>) {
-        lock(&self.signals).push(signal);
+    pub(crate) fn add_thread(&self, thread: ThreadId, signal: Arc<Signal>) {
+        lock(&self.threads).push((thread, signal));
+    }
+
+    /// Whether a thread runs nodes of this run.
+    pub(crate) fn has_thread(&self, thread: ThreadId) -> bool {
+        lock(&self.threads).iter().any(|(known, _)| *known == thread)
     }
 
     fn wake_all(&self) {
-        let signals = lock(&self.signals).clone();
-        for signal in signals {
+        let threads = lock(&self.threads).clone();
+        for (_, signal) in threads {
             signal.wake();
         }
     }
@@ -268,6 +282,9 @@ impl Shared {
 
     fn has_finished(&self, node: usize) -> bool {
         let entry = self.topology.nodes[node];
+        if let Some(ready) = &self.lanes[entry.lane() as usize].ready {
+            return ready.is_done(entry.pos);
+        }
         let pulse = self.lanes[entry.lane() as usize].pulse.load(Ordering::Relaxed);
         u64::from(entry.pos) < pulse / 2
     }
@@ -293,6 +310,8 @@ impl Shared {
 
     /// A thread of the run is through with everything, its lanes closed.
     pub(crate) fn thread_closed(&self, log: Option<Log>) {
+        let me = crate::sync::thread::current().id();
+        lock(&self.threads).retain(|(thread, _)| *thread != me);
         let mut closing = lock(&self.closing);
         closing.threads_left -= 1;
         closing.logs.extend(log);

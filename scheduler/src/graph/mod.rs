@@ -53,6 +53,8 @@ pub struct InitGraph<H: HostLane = OwnThread> {
     id: u32,
     nodes: Vec<NodeEntry>,
     edges: Vec<(u32, u32)>,
+    /// (node, host node of an operator whose value it uses too).
+    shares: Vec<(u32, u32)>,
     /// Lane 0 is the host lane.
     lanes: Vec<LaneDraft>,
     host: HostHalf<H>,
@@ -195,6 +197,7 @@ impl<H: HostLane> InitGraph<H> {
             id: NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             nodes: Vec::new(),
             edges: Vec::new(),
+            shares: Vec::new(),
             lanes: vec![LaneDraft::host()],
             host,
             host_names: Vec::new(),
@@ -286,7 +289,7 @@ impl<H: HostLane> InitGraph<H> {
             0
         };
         let id = self.push_device(lane, need, name.into(), NodeEntry::new);
-        self.edges.push((id.0, host.id.0));
+        self.depend(id, [host.id.0]);
         let device = NodeRef::new(id, self.id, Place::Device { lane, index });
         Operator { device, host }
     }
@@ -330,7 +333,7 @@ impl<H: HostLane> InitGraph<H> {
         let index = self.typed::<T>(lane).push_plain(cell.clone());
         self.lanes[lane as usize].outlets.push(cell);
         let id = self.push_device(lane, 0, name.into(), NodeEntry::new);
-        self.edges.extend(deps.into_iter().map(|on| (id.0, on)));
+        self.depend(id, deps);
         NodeRef::new(id, self.id, Place::Plain { lane, index })
     }
 
@@ -370,6 +373,20 @@ impl<H: HostLane> InitGraph<H> {
     /// How many bytes all host values together will hold, as their operator types say.
     pub fn total_bytes(&self) -> u64 {
         self.total_bytes
+    }
+
+    /// Notes that a node gets the values of others.
+    fn depend(&mut self, node: NodeId, on: impl IntoIterator<Item = u32>) {
+        for on in on {
+            self.edges.push((node.0, on));
+            if self
+                .nodes
+                .get(on as usize + 1)
+                .is_some_and(|next| next.follows_own_host())
+            {
+                self.shares.push((node.0, on));
+            }
+        }
     }
 
     /// The stripe that gets the next node.
@@ -449,7 +466,7 @@ impl<H: HostLane> InitGraph<H> {
         let id = NodeId(self.nodes.len() as u32);
         self.nodes.push(NodeEntry::new(0, pos));
         self.host_names.push((id.0, name));
-        self.edges.extend(deps.into_iter().map(|on| (id.0, on)));
+        self.depend(id, deps);
         NodeRef::new(id, self.id, Place::Plain { lane: 0, index })
     }
 }

@@ -4,11 +4,13 @@ use super::host::{HostHalf, HostLane, ThisThread};
 use super::topology::{BarrierNames, LaneNames, Topology};
 use super::{InitGraph, LaneDraft};
 use crate::barrier::BarrierCore;
+use crate::budget::Budget;
 use crate::error::InitError;
 use crate::event::LaneOrder;
 use crate::executor::context::{Action, Actions};
 use crate::executor::lanes::{run_device_lane, run_host_lane};
 use crate::executor::one_thread::run_all;
+use crate::executor::ready_lane::{NEVER_WAITED, ReadyLane};
 use crate::executor::shared::{LaneShared, LaneStore, Rules, Shared};
 use crate::executor::{LaneTask, RunningLane};
 use crate::lane::UnboundLane;
@@ -16,7 +18,8 @@ use crate::mode::InitMode;
 use crate::options::RunOptions;
 use crate::ready::{Cursor, Edge, LanePlan};
 use crate::run::Run;
-use crate::sync::{Arc, thread};
+use crate::sync::Arc;
+use crate::threads::Starter;
 
 /// A complete graph, taken apart: what everybody shares, and what each thread gets.
 struct Parts<H: HostLane> {
@@ -24,7 +27,7 @@ struct Parts<H: HostLane> {
     host_task: LaneTask,
     host: HostHalf<H>,
     lanes: Vec<(LaneTask, Box<dyn UnboundLane>)>,
-    thread_prefix: String,
+    threads: Starter,
 }
 
 impl InitGraph {
@@ -42,23 +45,22 @@ impl InitGraph {
     /// If an edge points the wrong way, or a thread cannot be started.
     pub fn start_with(self, mode: InitMode, options: RunOptions) -> Result<Run, InitError> {
         let parts = self.take_apart(mode, options)?;
-        let mut threads = Threads::new(&parts);
         let Parts {
             shared,
             host_task,
             host,
             lanes,
-            ..
+            mut threads,
         } = parts;
         if mode.has_lane_threads() {
             let lane_shared = shared.clone();
-            threads.spawn("host", move || {
+            threads.start("host", move || {
                 run_host_lane(lane_shared, host_task, Box::new(host))
             })?;
             spawn_lanes(&mut threads, &shared, lanes)?;
         } else {
             let lane_shared = shared.clone();
-            threads.spawn("lanes", move || {
+            threads.start("lanes", move || {
                 run_on_one_thread(lane_shared, host_task, host, lanes)
             })?;
         }
@@ -82,13 +84,12 @@ impl InitGraph<ThisThread<'_>> {
     /// If an edge points the wrong way, or a thread cannot be started.
     pub fn start_with(self, mode: InitMode, options: RunOptions) -> Result<Run, InitError> {
         let parts = self.take_apart(mode, options)?;
-        let mut threads = Threads::new(&parts);
         let Parts {
             shared,
             host_task,
             host,
             lanes,
-            ..
+            mut threads,
         } = parts;
         if mode.has_lane_threads() {
             spawn_lanes(&mut threads, &shared, lanes)?;
@@ -116,52 +117,16 @@ fn run_on_one_thread<H: HostLane>(
 }
 
 fn spawn_lanes(
-    threads: &mut Threads,
+    threads: &mut Starter,
     shared: &Arc<Shared>,
     lanes: Vec<(LaneTask, Box<dyn UnboundLane>)>,
 ) -> Result<(), InitError> {
     for (task, lane) in lanes.into_iter().filter(|(task, _)| task.plan.len() > 0) {
         let name = shared.topology.lanes[task.lane as usize].name.clone();
         let shared = shared.clone();
-        threads.spawn(&name, move || run_device_lane(shared, task, lane))?;
+        threads.start(&name, move || run_device_lane(shared, task, lane))?;
     }
     Ok(())
-}
-
-/// The threads of a run while it is being started.
-struct Threads {
-    shared: Arc<Shared>,
-    prefix: String,
-    handles: Vec<thread::JoinHandle<()>>,
-}
-
-impl Threads {
-    fn new<H: HostLane>(parts: &Parts<H>) -> Self {
-        Threads {
-            shared: parts.shared.clone(),
-            prefix: parts.thread_prefix.clone(),
-            handles: Vec::new(),
-        }
-    }
-
-    fn spawn(&mut self, lane: &str, run: impl FnOnce() + Send + 'static) -> Result<(), InitError> {
-        let name = format!("{}-{lane}", self.prefix);
-        match thread::Builder::new().name(name).spawn(run) {
-            Ok(handle) => {
-                self.handles.push(handle);
-                Ok(())
-            }
-            Err(error) => {
-                // The threads that were started wait for ones that will never come.
-                drop(Run::new(self.shared.clone(), std::mem::take(&mut self.handles)));
-                Err(InitError::graph(format!("no thread for lane {lane}: {error}")))
-            }
-        }
-    }
-
-    fn into_run(self) -> Run {
-        Run::new(self.shared, self.handles)
-    }
 }
 
 impl<H: HostLane> InitGraph<H> {
@@ -172,26 +137,32 @@ impl<H: HostLane> InitGraph<H> {
         self.edges.dedup();
         self.check_edges()?;
         let mut actions: Vec<Actions> = self.lanes.iter().map(|_| Actions::default()).collect();
-        let mut has_dependents = vec![false; self.lanes.len()];
         for _ in 0..self.host.len() {
             self.lanes[0].plan.push(0);
         }
-        has_dependents[0] =
-            mode != InitMode::Inline && self.lanes[1..].iter().any(|lane| lane.plan.max_host_need() > 0);
-        self.plan_edges(mode, &mut has_dependents);
+        let has_dependents = self.plan_edges(mode);
+        let ready_lanes = self.plan_ready_lanes(mode, &mut actions);
         for (node, tap) in std::mem::take(&mut self.taps) {
             let entry = self.nodes[node as usize];
             actions[entry.lane() as usize].push(entry.pos, Action::Tap(tap));
         }
         let barriers = self.plan_barriers(mode, &mut actions);
-        Ok(self.into_parts(mode, options, actions, has_dependents, barriers))
+        // A ready-order lane counts its nodes for whoever waits, and for progress.
+        let lanes = has_dependents.into_iter().zip(ready_lanes);
+        let lanes = lanes
+            .map(|(waited, ready)| LaneShared::new(waited || ready.is_some(), ready))
+            .collect();
+        Ok(self.into_parts(mode, options, actions, lanes, barriers))
     }
 
-    /// Gives each lane the edges it must look at. An edge within a lane is kept by the lane's order.
-    fn plan_edges(&mut self, mode: InitMode, has_dependents: &mut [bool]) {
+    /// Gives each lane the edges it must look at, and says which lanes are looked at. An edge within a lane is kept by the
+    /// lane's order. Inline runs look at nothing: submission order is a valid schedule.
+    fn plan_edges(&mut self, mode: InitMode) -> Vec<bool> {
+        let mut has_dependents = vec![false; self.lanes.len()];
         if mode == InitMode::Inline {
-            return;
+            return has_dependents;
         }
+        has_dependents[0] = self.lanes[1..].iter().any(|lane| lane.plan.max_host_need() > 0);
         for &(node, on) in &self.edges {
             let (node, on) = (self.nodes[node as usize], self.nodes[on as usize]);
             if node.lane() != on.lane() {
@@ -207,6 +178,48 @@ impl<H: HostLane> InitGraph<H> {
         for lane in &mut self.lanes {
             lane.plan.seal();
         }
+        has_dependents
+    }
+
+    /// Counts what each node of a ready-order lane waits for, and tells the lanes of those things whom to feed.
+    fn plan_ready_lanes(&self, mode: InitMode, actions: &mut [Actions]) -> Vec<Option<ReadyLane>> {
+        let is_ready =
+            |lane: u32| mode.has_lane_threads() && self.lanes[lane as usize].order == LaneOrder::Ready;
+        let mut waits_for: Vec<Vec<u32>> = vec![Vec::new(); self.lanes.len()];
+        for (lane, waits_for) in waits_for.iter_mut().enumerate() {
+            if is_ready(lane as u32) {
+                waits_for.resize(self.lanes[lane].plan.len() as usize, NEVER_WAITED);
+            }
+        }
+        let mut wait = |node: u32, on: u32| {
+            let (node, on) = (self.nodes[node as usize], self.nodes[on as usize]);
+            if is_ready(node.lane()) {
+                let count = &mut waits_for[node.lane() as usize][node.pos as usize];
+                *count = count.wrapping_add(if *count == NEVER_WAITED { 2 } else { 1 });
+                actions[on.lane() as usize].push(
+                    on.pos,
+                    Action::Feed {
+                        lane: node.lane(),
+                        pos: node.pos,
+                    },
+                );
+            }
+        };
+        if self.lanes.iter().any(|lane| lane.order == LaneOrder::Ready) {
+            for (id, _) in self
+                .nodes
+                .iter()
+                .enumerate()
+                .filter(|(_, entry)| entry.follows_own_host())
+            {
+                wait(id as u32, id as u32 - 1);
+            }
+            for &(node, on) in &self.edges {
+                wait(node, on);
+            }
+        }
+        let lane = |(lane, waits_for)| is_ready(lane as u32).then(|| ReadyLane::new(waits_for));
+        waits_for.into_iter().enumerate().map(lane).collect()
     }
 
     /// Marks on each lane the last node that each barrier covers there.
@@ -219,21 +232,28 @@ impl<H: HostLane> InitGraph<H> {
         let mut barriers = vec![BarrierCore::new(n_threads as u32)];
         for (id, (_, covers)) in self.barriers.iter().enumerate().skip(1) {
             let mut last = vec![None; self.lanes.len()];
+            let mut n_marks = 0;
             for node in covers {
                 let entry = self.nodes[*node as usize];
+                if self.lanes[entry.lane() as usize].order == LaneOrder::Ready && mode.has_lane_threads() {
+                    actions[entry.lane() as usize].push(entry.pos, Action::Mark(id as u32));
+                    n_marks += 1;
+                    continue;
+                }
                 let last = &mut last[entry.lane() as usize];
                 *last = (*last).max(Some(entry.pos));
             }
-            let barrier = BarrierCore::new(last.iter().flatten().count() as u32);
-            if covers.is_empty() {
-                barrier.settle(Ok(()));
-            }
-            barriers.push(barrier);
             for (lane, last) in last.iter().enumerate() {
                 if let Some(pos) = last {
                     actions[lane].push(*pos, Action::Mark(id as u32));
+                    n_marks += 1;
                 }
             }
+            let barrier = BarrierCore::new(n_marks);
+            if n_marks == 0 {
+                barrier.settle(Ok(()));
+            }
+            barriers.push(barrier);
         }
         for actions in actions {
             actions.seal();
@@ -246,7 +266,7 @@ impl<H: HostLane> InitGraph<H> {
         mode: InitMode,
         options: RunOptions,
         actions: Vec<Actions>,
-        has_dependents: Vec<bool>,
+        lane_shareds: Box<[LaneShared]>,
         barriers: Vec<BarrierCore>,
     ) -> Parts<H> {
         let mut names = Vec::new();
@@ -301,7 +321,6 @@ impl<H: HostLane> InitGraph<H> {
                 name,
                 covers: (id > 0).then(|| covers.into_boxed_slice()),
             });
-        let n_threads = barriers[0].lanes_left();
         let topology = Topology::new(
             self.id,
             self.nodes,
@@ -311,6 +330,8 @@ impl<H: HostLane> InitGraph<H> {
             self.host_bytes,
             barrier_names.collect(),
         );
+        let limit = options.staging_budget_bytes;
+        let budget = limit.map(|limit| Budget::new(limit, &topology, &self.shares));
         let rules = Rules {
             mode,
             policy: options.policy,
@@ -318,22 +339,23 @@ impl<H: HostLane> InitGraph<H> {
             staging_budget_bytes: options.staging_budget_bytes,
         };
         let host_task = host_task.expect("a graph has a host lane");
-        let starts_reading = host_task.plan.len() > 0 && host_task.plan.edges_of(0).is_empty();
+        let starts_reading = host_task.plan.len() > 0 && !host_task.plan.first_has_edges();
         let shared = Shared::new(
             topology,
             rules,
-            has_dependents.into_iter().map(LaneShared::new).collect(),
+            lane_shareds,
             stores.into(),
             barriers.into(),
-            n_threads,
+            budget,
             starts_reading,
         );
+        let shared = Arc::new(shared);
         Parts {
-            shared: Arc::new(shared),
+            threads: Starter::new(shared.clone(), options.threads),
+            shared,
             host_task,
             host: self.host,
             lanes,
-            thread_prefix: options.thread_prefix.unwrap_or_else(|| "init".to_owned()),
         }
     }
 }

@@ -183,6 +183,26 @@ impl Topology {
         }
     }
 
+    /// How many host nodes must have finished before each node can finish: because of itself, what it waits for, or
+    /// what its lane's order puts before it.
+    pub(crate) fn host_needs(&self) -> Vec<u32> {
+        let mut needs: Vec<u32> = Vec::with_capacity(self.nodes.len());
+        let mut of_lane = vec![0; self.lanes.len()];
+        for (id, entry) in self.nodes.iter().enumerate() {
+            let lane = entry.lane() as usize;
+            let own = if lane == 0 { entry.pos + 1 } else { 0 };
+            let before = match self.lanes[lane].order {
+                LaneOrder::Fifo => of_lane[lane],
+                LaneOrder::Ready => 0,
+            };
+            let deps = self.deps(id as u32).map(|on| needs[on as usize]);
+            let need = deps.chain([own, before]).max().unwrap_or(0);
+            of_lane[lane] = need;
+            needs.push(need);
+        }
+        needs
+    }
+
     pub(crate) fn node_infos(&self) -> Vec<NodeInfo> {
         (0..self.nodes.len() as u32)
             .map(|id| NodeInfo {

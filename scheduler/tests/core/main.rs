@@ -3,4 +3,5 @@
 mod barriers;
 mod failure;
 mod results;
+mod staging;
 mod support;

@@ -212,3 +212,44 @@ fn handles_are_send_and_sync() {
     fn send<T: Send>() {}
     send::<InitGraph>();
 }
+
+#[test]
+fn threads_may_be_kept_between_runs_and_end_with_their_last_handle() {
+    let threads = scheduler::LaneThreads::new();
+    let diary = Diary::default();
+    for round in 0..3 {
+        let mut graph = InitGraph::new();
+        let lane = graph.lane(kind("A", &diary));
+        let op = graph.operator(&lane, "x", source("x", Deed::Await));
+        let options = RunOptions::new().threads(&threads).pin_to_cores();
+        let run = graph.start_with(InitMode::Overlapped, options).unwrap();
+        assert_eq!(run.ready().wait().unwrap().take(op).name, "device x");
+        run.join();
+        assert_eq!(diary.lines_with("close").len(), round + 1);
+    }
+    let mut used = diary.threads_of("setup");
+    used.extend(diary.threads_of("read"));
+    used.sort_by_key(|id| format!("{id:?}"));
+    used.dedup();
+    assert!(used.len() <= 2 || threads.n_parked() == used.len());
+}
+
+#[test]
+fn a_node_may_await_tokio_timers_of_the_runtime_around_the_start() {
+    async fn init(mode: InitMode) -> u32 {
+        let diary = Diary::default();
+        let mut graph = InitGraph::new();
+        let lane = graph.lane(kind("A", &diary));
+        let slow = graph.node(&lane, "slow", (), async |_: &mut _, ()| {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            Ok(7)
+        });
+        graph.start(mode).unwrap().ready().await.unwrap().take(slow)
+    }
+    let current = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let multi = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    for mode in InitMode::ALL {
+        assert_eq!(current().block_on(init(mode)), 7, "{mode}");
+        assert_eq!(multi().block_on(init(mode)), 7, "{mode}");
+    }
+}
