@@ -122,7 +122,9 @@ impl LibrarySearch {
 
     /// Installed files of another Python package, for execution providers that come as one: `file` of package `package`.
     pub fn python_package_file(&self, package: &str, file: &str) -> Option<PathBuf> {
-        let cached = self.cache.iter().map(|cache| cache.join(package));
+        // The whole wheel below its own name, since providers look for libraries in the folder beside theirs.
+        let wheel = package.replace('_', "-");
+        let cached = self.cache.iter().map(|cache| cache.join(&wheel).join(package));
         let installed = self.python.iter().map(|packages| packages.join(package));
         let beside = self
             .explicit
@@ -200,7 +202,8 @@ fn libraries_below(folder: &Path, depth: usize) -> Vec<PathBuf> {
         let mut folders: Vec<PathBuf> = entries
             .flatten()
             .map(|entry| entry.path())
-            .filter(|path| path.is_dir())
+            // What is there is still being made.
+            .filter(|path| path.is_dir() && !path.ends_with("partial"))
             .collect();
         folders.sort_by(|a, b| b.cmp(a));
         found.extend(

