@@ -92,6 +92,9 @@ pub struct DecoderConfig {
     /// Present when attention looks at the last tokens only.
     #[serde(default)]
     pub sliding_window: Option<SlidingWindow>,
+    /// Present when the decoder is cut into several graph files.
+    #[serde(default)]
+    pipeline: Option<serde::de::IgnoredAny>,
 }
 
 fn default_filename() -> String {
@@ -190,8 +193,14 @@ impl GenaiConfig {
     /// # Errors
     /// The text is not JSON, a key that a decoder needs is missing or of the wrong kind.
     pub fn parse(text: &[u8]) -> Result<Self> {
-        serde_json::from_slice(text)
-            .map_err(|e| Error::malformed(format!("not a usable genai_config.json: {e}")).caused_by(e))
+        let config: GenaiConfig = serde_json::from_slice(text)
+            .map_err(|e| Error::malformed(format!("not a usable genai_config.json: {e}")).caused_by(e))?;
+        if config.model.decoder.pipeline.is_some() {
+            return Err(Error::unsupported(
+                "decoders cut into several graph files (key decoder.pipeline) are not supported",
+            ));
+        }
+        Ok(config)
     }
 
     /// Reads a `genai_config.json`.
@@ -236,6 +245,12 @@ mod tests {
             error.is_malformed() && error.to_string().contains("head_size"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn pipelines_are_refused() {
+        let text = MINIMAL.replace("\"head_size\"", "\"pipeline\": [], \"head_size\"");
+        assert!(GenaiConfig::parse(text.as_bytes()).unwrap_err().is_unsupported());
     }
 
     #[test]

@@ -101,13 +101,13 @@ impl Error {
             if i > 0 {
                 message.push_str(" -> ");
             }
-            message.push_str(node);
+            message.push_str(&shown(node));
         }
         if path.len() > SHOWN {
             message.push_str(&format!(
                 " -> .. ({} more) -> {}",
                 path.len() - SHOWN,
-                path[path.len() - 1]
+                shown(&path[path.len() - 1])
             ));
         }
         let mut error = Error::new(Kind::Cycle, message);

@@ -379,8 +379,9 @@ impl Node {
 
     /// The value of a `Constant` node, held in attribute `value` after parsing.
     pub fn constant_value(&self) -> Option<&Tensor> {
-        match self.attribute("value") {
-            Some(AttributeValue::Tensor(tensor)) if self.is("Constant") => Some(tensor),
+        // The type first: other nodes may have any number of attributes to look through.
+        match self.is("Constant").then(|| self.attribute("value"))? {
+            Some(AttributeValue::Tensor(tensor)) => Some(tensor),
             _ => None,
         }
     }

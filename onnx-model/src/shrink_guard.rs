@@ -97,6 +97,7 @@ impl Slot {
     }
 
     /// Whether this address is in the mapping; called from the signal handler.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
     fn contains(&self, address: usize) -> bool {
         let version = self.version.load(Ordering::Acquire);
         let (start, len) = (

@@ -275,30 +275,28 @@ fn join_connected(flow: &Flow, roles: &[Role], sets: &mut Sets) {
     }
 }
 
-/// A norm that directly follows a norm is one operator with it, and so is a residual sum.
+/// A norm that directly follows a norm is one operator with it, and a residual sum goes with the norm that reads it,
+/// although the next sum reads it too. One reader at most: the residual stream connects all norms of a model.
 fn join_norms(flow: &Flow, roles: &[Role], sets: &mut Sets) {
-    for (i, producers) in flow.producers.iter().enumerate() {
-        if roles[i] == Role::Norm {
-            // Only what this norm alone adds to: the residual sum connects all norms of the model.
-            for &p in producers.iter().filter(|&&p| roles[p as usize] == Role::Norm) {
-                let readers = &flow.readers[p as usize];
-                if readers.len() == 1
-                    || readers.iter().all(|&r| roles[r as usize] == Role::Norm) && readers[0] == i as u32
-                {
-                    sets.join(p, i as u32);
-                }
-            }
-        }
-    }
-    // A residual sum goes with the norm that reads it, although the next sum reads it too.
-    for (i, readers) in flow.readers.iter().enumerate() {
-        let is_sum = roles[i] == Role::Norm && readers.len() > 1 && flow.producers[i].len() == 2;
-        if is_sum
-            && let Some(&norm) = readers
+    for (i, readers) in flow
+        .readers
+        .iter()
+        .enumerate()
+        .filter(|&(i, _)| roles[i] == Role::Norm)
+    {
+        let is_norm = |r: u32| roles[r as usize] == Role::Norm;
+        let only_norms = readers.iter().all(|&r| is_norm(r));
+        let is_sum = flow.producers[i].len() == 2;
+        let next = match readers.first() {
+            Some(&first) if only_norms => Some(first),
+            _ if is_sum => readers
                 .iter()
-                .find(|&&r| roles[r as usize] == Role::Norm && flow.producers[r as usize].len() == 1)
-        {
-            sets.join(i as u32, norm);
+                .copied()
+                .find(|&r| is_norm(r) && flow.producers[r as usize].len() == 1),
+            _ => None,
+        };
+        if let Some(next) = next {
+            sets.join(i as u32, next);
         }
     }
 }

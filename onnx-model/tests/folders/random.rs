@@ -153,3 +153,64 @@ fn a_region_around_a_cut_is_split() {
     let nodes: Vec<usize> = operators.iter().map(|o| o.nodes.len()).collect();
     assert_eq!(nodes, [1, 1, 1]);
 }
+
+/// Exporters that do not fuse the residual sum into the norm, and name nothing.
+#[test]
+fn explicit_residual_sums_and_no_names() {
+    let mut nodes = vec![node("Gather", "", &["w", "input_ids"], &["r0"])];
+    for layer in 0..3 {
+        let v = |what: &str| format!("{what}{layer}");
+        let (residual, next) = (format!("r{layer}"), format!("r{}", layer + 1));
+        let mut add = |op: &str, inputs: &[&str], output: &str| nodes.push(node(op, "", inputs, &[output]));
+        add("RMSNormalization", &[&residual, "w"], &v("n"));
+        for projection in ["q", "k", "v"] {
+            add("MatMul", &[&v("n"), "w"], &v(projection));
+        }
+        add("Attention", &[&v("q"), &v("k"), &v("v")], &v("a"));
+        add("MatMul", &[&v("a"), "w"], &v("o"));
+        add("Add", &[&residual, &v("o")], &v("s"));
+        add("RMSNormalization", &[&v("s"), "w"], &v("m"));
+        add("MatMul", &[&v("m"), "w"], &v("gate"));
+        add("MatMul", &[&v("m"), "w"], &v("up"));
+        add("Sigmoid", &[&v("gate")], &v("sig"));
+        add("Mul", &[&v("sig"), &v("up")], &v("act"));
+        add("MatMul", &[&v("act"), "w"], &v("down"));
+        add("Add", &[&v("s"), &v("down")], &next);
+    }
+    nodes.push(node("RMSNormalization", "", &["r3", "w"], &["last"]));
+    nodes.push(node("MatMul", "", &["last", "w"], &["logits"]));
+    let graph = GraphProto {
+        node: nodes,
+        input: vec![value("input_ids", DataType::Int64)],
+        output: vec![value("logits", DataType::Float32)],
+        initializer: vec![inline("w", DataType::Float32, &[1, 1], vec![0; 4])],
+        ..Default::default()
+    };
+    let graph = Graph::parse(encode(graph)).unwrap();
+    let operators = graph.operators().unwrap();
+    check_partition(&graph, &operators);
+    let names: Vec<&str> = operators.iter().map(|o| o.name.as_str()).collect();
+    let expected = expect_test::expect![[r#"
+        embed_tokens
+        norm
+        layers.0.attn.qkv_proj
+        layers.0.attn
+        layers.0.attn.o_proj
+        layers.0.norm
+        layers.0.mlp
+        layers.0.norm#2
+        layers.1.attn.qkv_proj
+        layers.1.attn
+        layers.1.attn.o_proj
+        layers.1.norm
+        layers.1.mlp
+        layers.1.norm#2
+        layers.2.attn.qkv_proj
+        layers.2.attn
+        layers.2.attn.o_proj
+        layers.2.norm
+        layers.2.mlp
+        layers.2.norm#2
+        lm_head"#]];
+    expected.assert_eq(&names.join("\n"));
+}

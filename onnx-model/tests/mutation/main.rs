@@ -74,7 +74,10 @@ fn exercise(dir: &Path, bytes: &[u8]) -> bool {
     for operator in operators {
         match folder.read(operator) {
             Ok(data) => {
-                data.prefault().expect("ranges were checked");
+                // One is enough: faulting all weights in would be most of the time spent here.
+                if operator.id.index() == operators.len() / 2 {
+                    data.prefault().expect("ranges were checked");
+                }
                 let model = submodel(&data, &SubmodelOptions::default());
                 assert!(!model.bytes.is_empty());
             }

@@ -53,12 +53,12 @@ fn a_chain_written_backwards() {
 
 #[test]
 fn a_chain_of_cuts() {
-    // Norm, product, norm, product: half a million operators.
+    // Norm, product, norm, product: as many operators as nodes.
     let step = |i| match i % 2 {
         0 => node("RMSNormalization", "/model/norm/n", &[&x(i), "w"], &[&x(i + 1)]),
         _ => node("MatMul", "/model/product/m", &[&x(i), "w"], &[&x(i + 1)]),
     };
-    assert_eq!(check((0..N).map(step).collect(), &[&x(N)]), N);
+    assert_eq!(check((0..FEWER).map(step).collect(), &[&x(FEWER)]), FEWER);
 }
 
 #[test]
@@ -68,6 +68,22 @@ fn one_value_read_by_all() {
     let all: Vec<&str> = names.iter().map(String::as_str).collect();
     nodes.push(node("Concat", "", &all, &["all"]));
     check(nodes, &["all"]);
+}
+
+#[test]
+fn one_norm_read_by_norms() {
+    let mut nodes = vec![node("RMSNormalization", "first", &["x0", "w"], &["y"])];
+    nodes.extend((1..FEWER).map(|i| node("RMSNormalization", "", &["y", "w"], &[&x(i)])));
+    check(nodes, &["x1"]);
+}
+
+#[test]
+fn a_node_of_many_attributes_read_by_many() {
+    let mut one = node("Relu", "", &["x0"], &["y"]);
+    one.attribute = (0..FEWER).map(|i| int(&format!("a{i}"), 1)).collect();
+    let mut nodes = vec![one];
+    nodes.extend((1..FEWER).map(|i| node("Relu", "", &["y"], &[&x(i)])));
+    check(nodes, &["x1"]);
 }
 
 #[test]

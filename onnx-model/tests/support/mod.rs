@@ -1,6 +1,8 @@
 //! What the test targets share: fixtures, partition check, models built by hand.
 #![allow(dead_code)]
 
+pub mod qwen3_4b;
+
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
