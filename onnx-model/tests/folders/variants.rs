@@ -5,8 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use expect_test::{Expect, expect};
+use onnx_model::proto::ModelProto;
 use onnx_model::write::{SubmodelOptions, submodel};
 use onnx_model::{FolderOptions, Graph, InitializerData, ModelFolder, OperatorKind};
+use prost::Message;
 
 use crate::support::check_partition;
 
@@ -33,6 +35,7 @@ fn check(name: &str, expected: Expect) {
         .set_len(ends.max().unwrap())
         .unwrap();
     let folder = ModelFolder::open_with_graph(dir.path(), &bytes, FolderOptions::default()).unwrap();
+    check_inferred_types(&folder, &bytes);
     let operators = folder.operators().unwrap();
     check_partition(folder.graph(), operators);
     let mut text = String::new();
@@ -68,6 +71,23 @@ fn check(name: &str, expected: Expect) {
             .count(),
         4
     );
+}
+
+/// Without the builder's declarations, types are inferred to be what it declares.
+#[track_caller]
+fn check_inferred_types(folder: &ModelFolder, graph: &[u8]) {
+    let mut model = ModelProto::decode(graph).unwrap();
+    model.graph.as_mut().unwrap().value_info.clear();
+    let bare = model.encode_to_vec();
+    let bare = ModelFolder::open_with_graph(folder.dir(), &bare, FolderOptions::default()).unwrap();
+    let declared = &folder.graph().value_info;
+    assert!(declared.len() > 50 && bare.graph().value_info.is_empty());
+    for value in declared
+        .iter()
+        .filter(|v| folder.graph().producer(&v.name).is_some())
+    {
+        assert_eq!(bare.value_type(&value.name), Some(value.dtype), "{}", value.name);
+    }
 }
 
 #[test]
