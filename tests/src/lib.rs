@@ -1,1 +1,9 @@
-//! Cross-crate tests: parity with stock ONNX Runtime, faults, embedding.
+//! Cross-crate tests: parity with stock ONNX Runtime, faults, embedding. This library holds what they share.
+
+mod fixtures;
+mod process;
+mod stock;
+
+pub use fixtures::{FIXTURES, fixture, library, onnx_runtime, vulkan};
+pub use process::{Ran, alone, binary, generate, in_company, threads_named};
+pub use stock::{Choice, Stock, check_tokens};

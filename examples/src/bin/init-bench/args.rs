@@ -1,0 +1,90 @@
+//! The command line, of the benchmark and of its child processes.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Parser;
+use runtime_hybrid::Engines;
+use runtime_npu::Provider;
+use scheduler::InitMode;
+
+/// Measures what each init mode takes to load a model and to give the first token, in fresh processes, interleaved.
+#[derive(Debug, Parser)]
+#[command(name = "init-bench", version)]
+pub(crate) struct Args {
+    /// Model folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) model: PathBuf,
+
+    /// Init modes to compare; ratios are to inline, or to the first if inline is not among them.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "inline,serial,two-phase,overlapped"
+    )]
+    pub(crate) modes: Vec<InitMode>,
+
+    /// Runs of each mode.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+
+    /// Execution provider of the NPU engine: auto, cpu, vitisai, qnn or openvino.
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub(crate) npu_provider: Provider,
+
+    /// Which engines serve: auto, hybrid or npu-only.
+    #[arg(long, value_name = "ENGINE", default_value = "auto")]
+    pub(crate) engine: Engines,
+
+    /// Tokens of the prompt.
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
+    prompt_len: u32,
+
+    /// Drop the model's pages from the page cache before each run.
+    #[arg(long)]
+    pub(crate) cold: bool,
+
+    /// Leave the stock peers out.
+    #[arg(long)]
+    pub(crate) no_peers: bool,
+
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Be one run of this mode.
+    #[arg(long, hide = true)]
+    pub(crate) child: Option<InitMode>,
+
+    /// When the parent started this process, in nanoseconds since 1970.
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub(crate) spawned_ns: u128,
+}
+
+impl Args {
+    /// A prompt of the length asked for.
+    pub(crate) fn prompt(&self, vocabulary: usize) -> Vec<u32> {
+        (0..self.prompt_len)
+            .map(|i| (i * 7919 + 13) % vocabulary.min(30_000) as u32)
+            .collect()
+    }
+
+    pub(crate) fn prompt_len(&self) -> u32 {
+        self.prompt_len
+    }
+
+    /// The arguments of a child process.
+    pub(crate) fn for_child(&self, mode: InitMode) -> Vec<OsString> {
+        let pairs: [(&str, OsString); 5] = [
+            ("--child", mode.to_string().into()),
+            ("--model", self.model.clone().into()),
+            ("--npu-provider", self.npu_provider.to_string().into()),
+            ("--engine", self.engine.to_string().into()),
+            ("--prompt-len", self.prompt_len.to_string().into()),
+        ];
+        pairs
+            .into_iter()
+            .flat_map(|(flag, value)| [flag.into(), value])
+            .collect()
+    }
+}

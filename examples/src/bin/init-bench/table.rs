@@ -1,0 +1,161 @@
+//! The results as people read them: a table, a bar chart, the attribution.
+
+use std::fmt;
+
+use crate::row::{Results, Row};
+
+const BAR_WIDTH: usize = 60;
+
+impl fmt::Display for Results {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{}\n{:.0} MB of weights, prompt of {} tokens, page cache {}, {} CPUs; medians, times in ms",
+            self.model,
+            self.weight_bytes as f64 / 1e6,
+            self.prompt_len,
+            self.page_cache,
+            self.n_cpus
+        )?;
+        table(f, &self.medians)?;
+        writeln!(
+            f,
+            "\nratios to {}",
+            self.ratios.first().map_or("", |ratio| &ratio.to)
+        )?;
+        writeln!(
+            f,
+            "{:<18} {:>18} {:>14} {:>8} {:>12} {:>9}",
+            "", "constructor/ready", "prefill ready", "ready", "first token", "peak RSS"
+        )?;
+        for ratio in &self.ratios {
+            writeln!(
+                f,
+                "{:<18} {:>18} {:>14} {:>8} {:>12} {:>9}",
+                ratio.who,
+                number(ratio.constructor_to_ready, 3),
+                number(ratio.prefill_ready, 3),
+                number(ratio.ready, 3),
+                number(ratio.first_token, 3),
+                number(ratio.peak_rss, 3)
+            )?;
+        }
+        bars(f, &self.medians)?;
+        types(f, &self.medians)?;
+        if !self.attribution.is_empty() {
+            writeln!(
+                f,
+                "\nattribution (gain of median ready time; change of summed device setup)"
+            )?;
+        }
+        for step in &self.attribution {
+            let what = format!("{} ({} to {})", step.what, step.from, step.to);
+            writeln!(f, "{what:<46} {:>10.1} {:>10.1}", step.ready_ms, step.device_ms)?;
+        }
+        self.missing_peers
+            .iter()
+            .try_for_each(|peer| writeln!(f, "\nnot compared: {peer}"))
+    }
+}
+
+fn table(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
+    let heads = [
+        "constr.",
+        "prefill",
+        "decode",
+        "ready",
+        "1st token",
+        "host",
+        "device",
+        "idle",
+        "cpu s",
+        "min flt",
+        "maj flt",
+        "RSS MB",
+    ];
+    write!(f, "\n{:<18}", "")?;
+    heads.iter().try_for_each(|head| write!(f, " {head:>9}"))?;
+    writeln!(f)?;
+    for row in rows {
+        let cells = [
+            number(row.constructor_ms, 1),
+            number(row.prefill_ready_ms, 1),
+            number(row.decode_ready_ms, 1),
+            number(row.ready_ms, 1),
+            number(row.first_token_ms, 1),
+            number(row.host_ms, 1),
+            number(row.device_ms, 1),
+            number(row.idle_ms, 1),
+            number(row.cpu_s, 2),
+            number(row.minor_faults.map(|n| n as f64), 0),
+            number(row.major_faults.map(|n| n as f64), 0),
+            number(row.peak_rss_bytes.map(|n| n as f64 / 1e6), 0),
+        ];
+        write!(f, "{:<18}", row.who)?;
+        cells.iter().try_for_each(|cell| write!(f, " {cell:>9}"))?;
+        writeln!(f)?;
+    }
+    Ok(())
+}
+
+/// A line per row: `c` while the constructor blocks, `p` until prefill is ready, `d` until all is, a bar to the first token.
+fn bars(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
+    let longest = rows.iter().filter_map(|row| row.ready_ms).fold(0.0, f64::max);
+    if longest == 0.0 {
+        return Ok(());
+    }
+    writeln!(
+        f,
+        "\nfrom the call to ready: c constructor blocks, p until prefill is ready, d until decode is"
+    )?;
+    for row in rows {
+        let place = |time: Option<f64>| (time.unwrap_or(0.0) / longest * BAR_WIDTH as f64).round() as usize;
+        let (constructor, prefill, ready) = (
+            place(row.constructor_ms),
+            place(row.prefill_ready_ms),
+            place(row.ready_ms),
+        );
+        let bar: String = (0..ready)
+            .map(|at| {
+                if at < constructor {
+                    'c'
+                } else if at < prefill {
+                    'p'
+                } else {
+                    'd'
+                }
+            })
+            .collect();
+        writeln!(
+            f,
+            "{:<18} |{bar:<BAR_WIDTH$}| {}",
+            row.who,
+            number(row.ready_ms, 1)
+        )?;
+    }
+    Ok(())
+}
+
+fn types(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
+    let modes: Vec<&Row> = rows.iter().filter(|row| !row.operator_types.is_empty()).collect();
+    let Some(first) = modes.first() else { return Ok(()) };
+    write!(f, "\n{:<34} {:>5}", "host + device ms by type", "n")?;
+    modes.iter().try_for_each(|row| write!(f, " {:>18}", row.who))?;
+    writeln!(f)?;
+    for (name, of_type) in &first.operator_types {
+        write!(f, "{name:<34} {:>5}", of_type.n)?;
+        for row in &modes {
+            let cell = row
+                .operator_types
+                .get(name)
+                .map(|t| format!("{:.1} + {:.1}", t.host_ms, t.device_ms));
+            write!(f, " {:>18}", cell.unwrap_or_default())?;
+        }
+        writeln!(f)?;
+    }
+    Ok(())
+}
+
+fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+}

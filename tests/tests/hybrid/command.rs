@@ -1,0 +1,180 @@
+//! `generate` as a user runs it.
+
+use std::path::Path;
+
+use serde_json::Value;
+use tests::{Ran, fixture, generate};
+
+fn run(arguments: &str) -> Ran {
+    let library = std::env::var_os("ORT_DYLIB_PATH").map(std::path::PathBuf::from);
+    let variables: Vec<(&str, &Path)> = library
+        .iter()
+        .map(|path| ("ORT_DYLIB_PATH", path.as_path()))
+        .collect();
+    let model = fixture("qwen3-tiny-int4");
+    let model = model.to_str().unwrap();
+    let arguments: Vec<&str> = arguments
+        .split_whitespace()
+        .map(|a| if a == "MODEL" { model } else { a })
+        .collect();
+    generate(&arguments, &variables)
+}
+
+#[test]
+fn json_is_exactly_one_object_with_everything_promised() {
+    let ran = run("--model MODEL --prompt-tokens 5,6,7 --max-tokens 6 --json --init two-phase");
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let value: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|e| panic!("{e}: {}", ran.stdout));
+    let keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    let mut expected = [
+        "prompt_tokens",
+        "tokens",
+        "text",
+        "init",
+        "first_token_ms",
+        "decode_tokens_per_s",
+        "engines",
+        "peak_rss_bytes",
+    ];
+    expected.sort();
+    assert_eq!(
+        {
+            let mut keys = keys;
+            keys.sort();
+            keys
+        },
+        expected
+    );
+    assert_eq!(value["prompt_tokens"], serde_json::json!([5, 6, 7]));
+    assert!(value["tokens"].as_array().unwrap().len() <= 6);
+    assert_eq!(value["init"]["mode"], "two-phase");
+    for key in [
+        "constructor_ms",
+        "prefill_ready_ms",
+        "decode_ready_ms",
+        "ready_ms",
+    ] {
+        assert!(value["init"][key].as_f64().unwrap() > 0.0, "{key}");
+    }
+    assert!(value["first_token_ms"].as_f64().unwrap() > 0.0);
+    assert!(value["engines"]["prefill"].is_string() && value["engines"]["decode"].is_string());
+    assert!(value["peak_rss_bytes"].as_u64().unwrap() > 1 << 20);
+}
+
+#[test]
+fn without_json_only_the_answer_is_on_stdout() {
+    let json = run("--model MODEL --prompt-tokens 5,6,7 --max-tokens 6 --json --quiet");
+    let value: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(json.stderr, "");
+    let plain = run("--model MODEL --prompt-tokens 5,6,7 --max-tokens 6");
+    assert_eq!(
+        plain.stdout.trim_end_matches('\n'),
+        value["text"].as_str().unwrap().trim_end_matches('\n')
+    );
+    for part in [
+        "prefill ready",
+        "decode ready",
+        "first token",
+        "MatMulNBits",
+        "host",
+    ] {
+        assert!(
+            plain.stderr.contains(part),
+            "{part:?} is not in the report: {}",
+            plain.stderr
+        );
+    }
+}
+
+#[test]
+fn init_modes_and_the_environment_give_the_same_answer() {
+    let tokens = |ran: Ran| {
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        let value: Value = serde_json::from_str(&ran.stdout).unwrap();
+        (
+            value["tokens"].clone(),
+            value["init"]["mode"].as_str().unwrap().to_owned(),
+        )
+    };
+    let (reference, mode) = tokens(run("--model MODEL gravity --max-tokens 8 --json"));
+    assert_eq!(mode, "overlapped");
+    for mode in ["inline", "serial", "two-phase", "overlapped"] {
+        assert_eq!(
+            tokens(run(&format!(
+                "--model MODEL gravity --max-tokens 8 --json --init {mode}"
+            ))),
+            (reference.clone(), mode.to_owned())
+        );
+    }
+}
+
+#[test]
+fn wrong_usage_is_2_and_a_failure_is_1() {
+    for arguments in [
+        "",
+        "--bogus",
+        "hi --max-tokens 0",
+        "hi --init fast",
+        "hi --top-p 7",
+        "hi --accuracy-level 11",
+        "--prompt-tokens x",
+    ] {
+        let ran = run(arguments);
+        assert_eq!(
+            (ran.code, ran.stdout.as_str()),
+            (Some(2), ""),
+            "{arguments:?}: {}",
+            ran.stderr
+        );
+        assert!(ran.stderr.contains("error"), "{}", ran.stderr);
+    }
+    for (arguments, part) in [
+        ("hi --model /nowhere", "/nowhere"),
+        ("--model MODEL --prompt-tokens 99999 --json", "99999"),
+        (
+            "--model MODEL --prompt-tokens 1 --max-tokens 5000 --json",
+            "context holds 2048",
+        ),
+    ] {
+        let ran = run(arguments);
+        assert_eq!(
+            (ran.code, ran.stdout.as_str()),
+            (Some(1), ""),
+            "{arguments:?}: {}",
+            ran.stderr
+        );
+        assert!(ran.stderr.contains(part), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_wrong_environment_variable_is_wrong_usage_that_lists_what_it_takes() {
+    let ran = generate(
+        &["hi", "--model", "/nowhere"],
+        &[("HOSTLANE_DEFERRED_INIT", Path::new("maybe"))],
+    );
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("HOSTLANE_DEFERRED_INIT") && ran.stderr.contains("true, on, yes"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn trace_and_dot_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trace, dot) = (dir.path().join("trace.json"), dir.path().join("graph.dot"));
+    let ran = run(&format!(
+        "--model MODEL --prompt-tokens 1 --max-tokens 1 --trace {} --dot {}",
+        trace.display(),
+        dot.display()
+    ));
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let trace: Value = serde_json::from_slice(&std::fs::read(trace).unwrap()).unwrap();
+    assert!(!trace["traceEvents"].as_array().unwrap().is_empty());
+    assert!(std::fs::read_to_string(dot).unwrap().contains("digraph"));
+    let ran = run("--model MODEL --prompt-tokens 1 --max-tokens 1 --trace /nowhere/trace.json");
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("/nowhere/trace.json"));
+}
