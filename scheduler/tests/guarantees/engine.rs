@@ -10,7 +10,7 @@ pub type Property = Result<(), TestCaseError>;
 #[cfg(not(shuttle))]
 const CASES: u32 = 256;
 #[cfg(shuttle)]
-const CASES: u32 = 12;
+const CASES: u32 = 30;
 
 /// Checks a property on random cases.
 #[track_caller]
@@ -52,9 +52,11 @@ fn run<C: Debug + Clone + Send + Sync + 'static>(
     cases: impl Strategy<Value = C>,
     property: impl Fn(&C) -> Property + Send + Sync + 'static,
 ) -> Result<(), String> {
+    use proptest::strategy::ValueTree;
+
     /// Bugs of this many ordering constraints are looked for.
     const PCT_DEPTH: usize = 3;
-    let n_schedules = number("HOSTLANE_SCHEDULES").unwrap_or(60) as usize;
+    let n_schedules = number("HOSTLANE_SCHEDULES").unwrap_or(100) as usize;
     let property = std::sync::Arc::new(property);
     for _ in 0..runner.config().cases {
         let case = cases
@@ -62,6 +64,7 @@ fn run<C: Debug + Clone + Send + Sync + 'static>(
             .map_err(|reason| reason.to_string())?
             .current();
         let body = {
+            let property = property.clone();
             let case = case.clone();
             move || {
                 if let Err(failure) = property(&case) {

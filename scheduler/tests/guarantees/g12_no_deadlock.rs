@@ -2,7 +2,7 @@ use crate::{engine, harness, model};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use scheduler::testing::{Call, GraphSpec, Script};
-use scheduler::{InitGraph, InitMode, LaneOrder, Phase};
+use scheduler::{InitMode, LaneOrder, Phase};
 use std::collections::HashSet;
 
 /// At every moment exactly the parts wait that may run: none too many, and none too few, which is what a deadlock would be.
@@ -70,6 +70,7 @@ fn may_run(spec: &GraphSpec, mode: InitMode, finished: &HashSet<Call>) -> Vec<Ca
 }
 
 /// Edges from outside, drawn in any direction: an order that keeps them all, or a cycle shown from end to end.
+#[cfg(not(shuttle))]
 #[test]
 fn g12_an_imported_cycle_is_an_error_that_shows_the_whole_path() {
     let imported = (1_usize..12).prop_flat_map(|n| (Just(n), proptest::collection::vec((0..n, 0..n), 0..20)));
@@ -109,9 +110,11 @@ fn g12_an_imported_cycle_is_an_error_that_shows_the_whole_path() {
     });
 }
 
+// No threads: nothing for shuttle to schedule.
+#[cfg(not(shuttle))]
 #[test]
 fn g12_an_edge_that_closes_a_cycle_is_refused_at_the_start() {
-    let mut graph = InitGraph::new();
+    let mut graph = scheduler::InitGraph::new();
     let a = graph.read("a", (), |()| Ok(1));
     let b = graph.read("b", a, Ok);
     graph.after(a, b);
