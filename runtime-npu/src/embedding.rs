@@ -35,8 +35,6 @@ impl OperatorType for Embedding {
 
     async fn setup(&self, lane: &mut NpuLane, host: OperatorData) -> Result<Kernel, BoxError> {
         // A tied table is stored in the shape that the last product wants.
-        Ok(self
-            .0
-            .create(&lane.runtime, &lane.cpu, &host, GraphForm::FoldedReshapes)?)
+        Ok(self.0.create_on_cpu(lane, &host, GraphForm::FoldedReshapes)?)
     }
 }

@@ -75,8 +75,12 @@ impl NpuEngine {
     /// Per operator, in topological order: its name, the execution provider that it runs on, and whether it was run before it
     /// counted as ready.
     pub fn placements(&self) -> impl Iterator<Item = (&Operator, &'static str, Warmth)> {
-        self.operators
+        let operators = self
+            .program
+            .steps
             .iter()
+            .map(|step| &self.operators[step.operator.index()]);
+        operators
             .zip(&self.kernels)
             .map(|(operator, kernel)| (operator, kernel.provider(), kernel.warmth()))
     }

@@ -1,13 +1,16 @@
 //! The graph that a kernel is created over: the operator's own, or a form of it that the execution provider takes.
 
-use onnx_model::proto::{GraphProto, ModelProto, TensorProto};
+use onnx_model::proto::{
+    DimensionProto, DimensionValue, GraphProto, ModelProto, TensorProto, TensorShapeProto, ValueInfoProto,
+};
 use onnx_model::write::{Submodel, SubmodelOptions, submodel};
 use onnx_model::{DataType, Node, OperatorData, Tensor};
 use prost::Message;
 
+use crate::dequantize::{Matrix, weight_matrix};
 use crate::error::{NpuError, Result};
-use crate::kernel::{KernelSource, Rewriting, Weight};
-use crate::shapes::WarmShapes;
+use crate::kernel::{KernelSource, Rewriting, Rows, Weight};
+use crate::shapes::{WarmInput, WarmShapes};
 
 /// Which form of the operator's graph the provider gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +19,8 @@ pub(crate) enum GraphForm {
     Native,
     /// Reshapes of constants done here, so that they are neither repeated in every run nor kept as a second copy.
     FoldedReshapes,
+    /// Weights as float32, products as MatMul, and so many positions at once: what NPU compilers take.
+    Dequantized { rows: usize },
 }
 
 /// The graph of an operator with its weights beside it.
@@ -49,10 +54,12 @@ pub(crate) fn kernel_source(
         outputs,
         rewriting,
         warm_inputs,
+        rows: Rows::Any,
     };
     match form {
         GraphForm::Native => Ok(source),
         GraphForm::FoldedReshapes => fold_reshapes(source, data),
+        GraphForm::Dequantized { rows } => dequantize(source, data, rows),
     }
 }
 
@@ -91,6 +98,97 @@ fn weight(name: &str, tensor: Option<&Tensor>) -> Result<Weight> {
         shape,
         bytes: tensor.bytes.clone(),
     })
+}
+
+/// Whether an NPU takes the operator in its dequantized form: products and what is between them, over one value.
+pub(crate) fn is_dequantizable(data: &OperatorData) -> bool {
+    let taken = |node: &Node| {
+        node.is_contrib("MatMulNBits")
+            || ["MatMul", "Add", "Mul", "Sigmoid"]
+                .iter()
+                .any(|op_type| node.is(op_type))
+    };
+    let float32 = data
+        .inputs()
+        .iter()
+        .chain(data.outputs())
+        .all(|value| value.dtype == DataType::Float32);
+    data.inputs().len() == 1 && data.outputs().len() == 1 && float32 && data.nodes().iter().all(taken)
+}
+
+/// Writes MatMulNBits as MatMul over dequantized weights, with `rows` positions in every shape.
+fn dequantize(source: KernelSource, data: &OperatorData, rows: usize) -> Result<KernelSource> {
+    let mut model = ModelProto::decode(source.model.as_slice()).expect("the model was encoded a moment ago");
+    let graph = model.graph.as_mut().expect("the model was written with a graph");
+    let mut weights = source.weights;
+    for (node, proto) in data
+        .nodes()
+        .iter()
+        .zip(&mut graph.node)
+        .filter(|(node, _)| node.is_contrib("MatMulNBits"))
+    {
+        let Matrix { k, n, elements } = weight_matrix(node, data)?;
+        let name = format!("{}.dequantized", node.input(1).unwrap_or_default());
+        let bytes: Vec<u8> = elements.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let shape = vec![k as i64, n as i64];
+        graph.initializer.push(TensorProto {
+            name: Some(name.clone()),
+            data_type: Some(DataType::Float32.onnx()),
+            dims: shape.clone(),
+            raw_data: Some(bytes.into()),
+            ..TensorProto::default()
+        });
+        // A bias is the sixth input.
+        proto.input = vec![node.input(0).unwrap_or_default().to_string(), name];
+        (proto.op_type, proto.domain, proto.attribute) =
+            (Some("MatMul".into()), Some(String::new()), Vec::new());
+        if node.input(5).is_some() {
+            return Err(NpuError::unsupported("a bias inside the product").at_node(node.label()));
+        }
+    }
+    drop_unused(graph, &mut weights);
+    let warm_inputs = source.warm_inputs.map(|inputs| {
+        inputs
+            .into_iter()
+            .map(|input| with_rows(input, rows))
+            .collect::<Vec<_>>()
+    });
+    for (proto, input) in graph.input.iter_mut().zip(warm_inputs.iter().flatten()) {
+        set_shape(proto, &input.shape);
+    }
+    // The shape of the result follows; what the model declares has symbols in it.
+    graph.output.iter_mut().for_each(clear_shape);
+    Ok(KernelSource {
+        model: model.encode_to_vec(),
+        weights,
+        rewriting: Rewriting::Fusion,
+        warm_inputs,
+        rows: Rows::Fixed(rows),
+        ..source
+    })
+}
+
+fn with_rows(mut input: WarmInput, rows: usize) -> WarmInput {
+    if let [1, positions, _] = input.shape.as_mut_slice() {
+        *positions = rows as i64;
+    }
+    input
+}
+
+fn set_shape(value: &mut ValueInfoProto, shape: &[i64]) {
+    if let Some(tensor) = value.r#type.as_mut().and_then(|t| t.tensor_type.as_mut()) {
+        let dim = shape.iter().map(|&d| DimensionProto {
+            value: Some(DimensionValue::DimValue(d)),
+            denotation: None,
+        });
+        tensor.shape = Some(TensorShapeProto { dim: dim.collect() });
+    }
+}
+
+fn clear_shape(value: &mut ValueInfoProto) {
+    if let Some(tensor) = value.r#type.as_mut().and_then(|t| t.tensor_type.as_mut()) {
+        tensor.shape = None;
+    }
 }
 
 /// Replaces `Reshape(constant, constant)` by the constant in its new shape, over the same bytes.

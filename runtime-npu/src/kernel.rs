@@ -5,14 +5,14 @@ use std::path::Path;
 use std::ptr::{self, NonNull};
 
 use onnx_model::{DataType, OperatorId, TensorBytes};
-use ort::session::Session;
-use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use ort::sys::{OrtRunOptions, OrtValue};
-use ort::{AsPointer, ortsys};
+use ort::ortsys;
+use ort::sys::{GraphOptimizationLevel, OrtRunOptions, OrtValue};
 
 use crate::options::Provider;
+use crate::pieces;
 use crate::provider::ResolvedProvider;
 use crate::runtime::OnnxRuntime;
+use crate::session::{Session, SessionOptions};
 use crate::shapes::WarmInput;
 use crate::value::{RawValue, byte_len, element_type};
 
@@ -26,6 +26,7 @@ pub struct Kernel {
     operator: Option<OperatorId>,
     provider: &'static str,
     warm: Warmth,
+    rows: Rows,
     /// The weights that the session reads in place. Declared last, so dropped after the session.
     weights: Vec<TensorBytes>,
 }
@@ -49,6 +50,7 @@ pub(crate) struct KernelSource {
     pub(crate) outputs: Vec<String>,
     /// What ONNX Runtime has to do to the graph first.
     pub(crate) rewriting: Rewriting,
+    pub(crate) rows: Rows,
     /// Inputs of the warm-up run, if the shapes of all are known.
     pub(crate) warm_inputs: Option<Vec<WarmInput>>,
 }
@@ -63,6 +65,15 @@ pub(crate) enum Rewriting {
     Folding,
     /// As `Folding`, and dequantization is to be fused into products.
     Fusion,
+}
+
+/// How many positions a kernel takes at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rows {
+    /// As many as come.
+    Any,
+    /// So many, in one input and one output of rank 3: fewer are padded, more are run in pieces.
+    Fixed(usize),
 }
 
 /// A weight that a session reads in place.
@@ -99,17 +110,22 @@ impl Kernel {
             inputs,
             outputs,
             rewriting,
+            rows,
             warm_inputs,
         } = source;
-        let mut builder = provider.apply(session_builder(runtime, weights_file, rewriting)?, runtime)?;
+        let mut options = provider.apply(session_options(runtime, weights_file, rewriting)?)?;
         // The session keeps its own reference to each tensor; the memory they are over is kept by the kernel.
         let values = weights
             .iter()
-            .map(|weight| add_weight(&mut builder, weight, rewriting))
+            .map(|weight| add_weight(&mut options, weight, rewriting))
             .collect::<ort::Result<Vec<_>>>()?;
-        let session = builder.commit_from_memory(&model)?;
+        let session = {
+            let _alone = provider.compiling();
+            options.create_from_bytes(&model)?
+        };
         drop(values);
         let mut kernel = Self::of_session(session, &inputs, &outputs, Some(operator));
+        kernel.rows = rows;
         kernel.provider = provider.execution_provider();
         kernel.weights = weights.into_iter().map(|weight| weight.bytes).collect();
         if let Some(warm_inputs) = warm_inputs {
@@ -133,6 +149,7 @@ impl Kernel {
             operator,
             provider: Provider::Cpu.execution_provider(),
             warm: Warmth::Cold,
+            rows: Rows::Any,
             weights: Vec::new(),
         }
     }
@@ -147,10 +164,30 @@ impl Kernel {
         inputs: &[*const OrtValue],
         outputs: &mut [*mut OrtValue],
     ) -> ort::Result<()> {
+        match (self.rows, inputs, &mut *outputs) {
+            (Rows::Fixed(rows), [input], [output]) => {
+                // SAFETY: as promised by the caller.
+                unsafe { pieces::run(self, options, *input, output, rows) }
+            }
+            // SAFETY: as promised by the caller.
+            _ => unsafe { self.run_whole(options, inputs, outputs) },
+        }
+    }
+
+    /// Runs once over exactly these values.
+    ///
+    /// # Safety
+    /// As [`Kernel::run`].
+    pub(crate) unsafe fn run_whole(
+        &self,
+        options: *const OrtRunOptions,
+        inputs: &[*const OrtValue],
+        outputs: &mut [*mut OrtValue],
+    ) -> ort::Result<()> {
         assert_eq!(inputs.len(), self.inputs.pointers.len(), "kernel input count");
         assert_eq!(outputs.len(), self.outputs.pointers.len(), "kernel output count");
         ortsys![unsafe Run(
-            self.session_ptr(),
+            self.session.as_ptr(),
             options,
             self.inputs.pointers.as_ptr(),
             inputs.as_ptr(),
@@ -177,10 +214,6 @@ impl Kernel {
         self.warm
     }
 
-    fn session_ptr(&self) -> *mut ort::sys::OrtSession {
-        self.session.inner().ptr().cast_mut()
-    }
-
     fn warm_up(&self, inputs: &[WarmInput]) -> ort::Result<()> {
         let memory: Vec<Vec<u64>> = inputs.iter().map(elements).collect();
         let values = (inputs.iter().zip(&memory))
@@ -194,7 +227,7 @@ impl Kernel {
         let inputs: Vec<*const OrtValue> = values.iter().map(|value| value.as_ptr().cast_const()).collect();
         let mut outputs = vec![ptr::null_mut(); self.outputs.pointers.len()];
         // SAFETY: the inputs are alive and nobody else knows them; every output is a new value.
-        unsafe { self.run(ptr::null(), &inputs, &mut outputs)? };
+        unsafe { self.run_whole(ptr::null(), &inputs, &mut outputs)? };
         outputs
             .into_iter()
             .filter_map(NonNull::new)
@@ -213,43 +246,39 @@ impl std::fmt::Debug for Kernel {
     }
 }
 
-/// Settings that every kernel has in common, each with what it is for.
-fn session_builder(
-    runtime: &OnnxRuntime,
+/// Settings that every kernel has in common.
+fn session_options<'r>(
+    runtime: &'r OnnxRuntime,
     weights_file: &Path,
     rewriting: Rewriting,
-) -> ort::Result<SessionBuilder> {
+) -> ort::Result<SessionOptions<'r>> {
     let optimization = match rewriting {
-        Rewriting::None => GraphOptimizationLevel::Disable,
-        Rewriting::Folding => GraphOptimizationLevel::Level1,
-        Rewriting::Fusion => GraphOptimizationLevel::All,
+        Rewriting::None => GraphOptimizationLevel::ORT_DISABLE_ALL,
+        Rewriting::Folding => GraphOptimizationLevel::ORT_ENABLE_BASIC,
+        Rewriting::Fusion => GraphOptimizationLevel::ORT_ENABLE_ALL,
     };
-    let folder = weights_file.parent().unwrap_or(Path::new("")).to_string_lossy();
-    Ok(Session::builder(runtime.environment())?
-        .with_log_level(ort::logging::LogLevel::Error)?
-        .with_optimization_level(optimization)?
-        // Plans for memory that are kept per input shape: more than a kernel of a few nodes can gain.
-        .with_memory_pattern(false)?
-        // Weights are declared as lying in a file of this folder, which is checked, and then supplied from memory.
-        .with_config_entry("session.model_external_initializers_file_folder_path", folder)?
-        // Each arena rounds up and keeps; hundreds of them would hold half the weights again.
-        .with_execution_providers([ort::ep::CPU::default().with_arena_allocator(false).build()])?)
+    // Weights are declared as lying in a file of this folder, which is checked, and then supplied from memory.
+    let folder = weights_file.parent().unwrap_or(Path::new(""));
+    SessionOptions::new(runtime)?
+        .lean()?
+        .optimization(optimization)?
+        .weights_folder(folder)
 }
 
 /// Hands a weight to the session: shared, so that it is used where it is, or injected, so that optimizers see it.
 fn add_weight<'w>(
-    builder: &mut SessionBuilder,
+    options: &mut SessionOptions<'_>,
     weight: &'w Weight,
     rewriting: Rewriting,
 ) -> ort::Result<RawValue<'w>> {
-    let name = CString::new(weight.name.as_str()).map_err(ort::Error::wrap)?;
     let value = RawValue::over(&weight.bytes, element_type(weight.dtype), &weight.shape)?;
-    match rewriting {
-        Rewriting::None => ortsys![unsafe AddInitializer(builder.ptr_mut(), name.as_ptr(), value.as_ptr())?],
-        Rewriting::Folding | Rewriting::Fusion => ortsys![unsafe AddExternalInitializers(
-            builder.ptr_mut(), &name.as_ptr(), &value.as_ptr().cast_const(), 1
-        )?],
-    };
+    // SAFETY: the kernel holds the weights' memory, and drops its session first.
+    unsafe {
+        match rewriting {
+            Rewriting::None => options.share_weight(&weight.name, value.as_ptr())?,
+            Rewriting::Folding | Rewriting::Fusion => options.inject_weight(&weight.name, value.as_ptr())?,
+        }
+    }
     Ok(value)
 }
 

@@ -111,8 +111,32 @@ impl KernelSetup {
         }
     }
 
-    /// Phase 2: creates the kernel on `provider` and runs it once.
-    pub(crate) fn create(
+    /// Phase 2 on the CPU.
+    pub(crate) fn create_on_cpu(
+        &self,
+        lane: &NpuLane,
+        data: &OperatorData,
+        form: GraphForm,
+    ) -> Result<Kernel> {
+        self.create(&lane.runtime, &lane.cpu, data, form)
+    }
+
+    /// Phase 2 on the lane's execution provider, in the form that it takes; on the CPU if it takes none.
+    pub(crate) fn create_on_npu(&self, lane: &NpuLane, data: &OperatorData) -> Result<Kernel> {
+        let rows = self.options.npu_rows.max(1);
+        match lane.provider.is_npu() && form::is_dequantizable(data) {
+            true => self.create(
+                &lane.runtime,
+                &lane.provider,
+                data,
+                GraphForm::Dequantized { rows },
+            ),
+            false => self.create_on_cpu(lane, data, GraphForm::Native),
+        }
+    }
+
+    /// Creates the kernel on `provider` and runs it once.
+    fn create(
         &self,
         runtime: &OnnxRuntime,
         provider: &ResolvedProvider,

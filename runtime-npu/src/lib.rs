@@ -1,5 +1,6 @@
 //! Prefill engine: the operators of a decoder as lanes on ONNX Runtime execution providers.
 
+mod dequantize;
 mod embedding;
 mod engine;
 mod error;
@@ -15,10 +16,12 @@ mod matmul_nbits;
 mod mlp;
 mod norm;
 mod options;
+mod pieces;
 mod plan;
 mod program;
 mod provider;
 mod runtime;
+mod session;
 mod shapes;
 mod value;
 mod whole_model;

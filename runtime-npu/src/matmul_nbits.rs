@@ -4,7 +4,6 @@ use onnx_model::OperatorData;
 use scheduler::{BoxError, OperatorType};
 use std::sync::Arc;
 
-use crate::form::GraphForm;
 use crate::kernel::Kernel;
 use crate::lane::{KernelSetup, NpuLane, OperatorSource};
 
@@ -34,8 +33,6 @@ impl OperatorType for MatMulNBits {
     }
 
     async fn setup(&self, lane: &mut NpuLane, host: OperatorData) -> Result<Kernel, BoxError> {
-        Ok(self
-            .0
-            .create(&lane.runtime, &lane.provider, &host, GraphForm::Native)?)
+        Ok(self.0.create_on_npu(lane, &host)?)
     }
 }

@@ -34,8 +34,6 @@ impl OperatorType for Norm {
     }
 
     async fn setup(&self, lane: &mut NpuLane, host: OperatorData) -> Result<Kernel, BoxError> {
-        Ok(self
-            .0
-            .create(&lane.runtime, &lane.cpu, &host, GraphForm::Native)?)
+        Ok(self.0.create_on_cpu(lane, &host, GraphForm::Native)?)
     }
 }

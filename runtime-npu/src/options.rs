@@ -25,8 +25,10 @@ pub struct NpuOptions {
     pub chunk_tokens: usize,
     /// Whether the host lane makes weight pages resident, so that no device lane waits for the disk.
     pub prefault: Prefault,
-    /// An execution provider that comes as a library of its own.
+    /// The library of the execution provider that is asked for by name, if it is not where its Python package puts it.
     pub plugin: Option<ProviderPlugin>,
+    /// Positions that an NPU kernel takes at once. NPUs compile for fixed shapes; what is left over is padded.
+    pub npu_rows: usize,
 }
 
 impl Default for NpuOptions {
@@ -39,6 +41,7 @@ impl Default for NpuOptions {
             chunk_tokens: 512,
             prefault: Prefault::Off,
             plugin: None,
+            npu_rows: 32,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The order in which kernels run, with every value in a numbered slot: worked out once, so that a run looks nothing up.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use onnx_model::{DataType, ModelFolder, OperatorId, OperatorKind, layer_name};
 
@@ -18,7 +18,7 @@ impl Slot {
 
 /// The engine's program.
 pub(crate) struct Program {
-    /// One step per operator, in topological order.
+    /// One step per operator whose results are used, in topological order.
     pub(crate) steps: Vec<Step>,
     pub(crate) n_slots: usize,
     pub(crate) input_ids: Slot,
@@ -45,7 +45,7 @@ pub(crate) enum Pieces {
 }
 
 /// One run of one kernel.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) operator: OperatorId,
     pub(crate) inputs: Vec<Slot>,
@@ -64,7 +64,12 @@ impl Program {
         let mut slots = Slots::default();
         let mut steps = Vec::new();
         check_nodes(folder)?;
-        for operator in folder.operators()? {
+        // Builders leave nodes behind whose results nobody reads.
+        for operator in folder
+            .operators()?
+            .iter()
+            .filter(|operator| !operator.outputs.is_empty())
+        {
             for input in &operator.inputs {
                 if folder.graph().is_input(input) && !names.known(input) {
                     return Err(NpuError::unsupported(format!(
@@ -85,6 +90,7 @@ impl Program {
                 steady: false,
             });
         }
+        let steps = head_last(steps, folder)?;
         let kind = |step: &Step| {
             folder
                 .operators()
@@ -178,6 +184,21 @@ impl Program {
         }
         Ok(())
     }
+}
+
+/// Moves the operator that computes logits behind everything that does not need them. It usually is there already.
+fn head_last(steps: Vec<Step>, folder: &ModelFolder) -> Result<Vec<Step>> {
+    let operators = folder.operators()?;
+    let mut made = HashSet::new();
+    let (head, before): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(|step| {
+        let head = operators[step.operator.index()].kind == OperatorKind::LmHead;
+        let after = head || step.inputs.iter().any(|slot| made.contains(slot));
+        if after {
+            made.extend(step.outputs.iter().copied());
+        }
+        after
+    });
+    Ok([before, head].concat())
 }
 
 /// What ONNX Runtime's CPU kernels, which every model needs for some operators, cannot do, found before anything is set up.

@@ -1,17 +1,32 @@
 //! Which execution provider operators run on, and how a session is told.
 
-use ort::session::builder::SessionBuilder;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard};
+
+use ort::device::Device;
+use ort::memory::DeviceType;
 
 use crate::error::{NpuError, Result};
-use crate::options::{NpuOptions, Provider};
+use crate::options::{NpuOptions, Provider, ProviderPlugin};
 use crate::runtime::OnnxRuntime;
+use crate::session::SessionOptions;
 
-/// A provider that is really there.
+/// A provider that is really there: its library is loaded and it has a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedProvider {
     provider: Provider,
-    /// Options with the provider's name as prefix, as sessions want them.
+    /// Options of the provider.
     options: Vec<(String, String)>,
+}
+
+/// Whether a device that only emulates an NPU will do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Emulator {
+    /// The user named the provider.
+    WillDo,
+    /// Nobody wants to be slower than the CPU without having asked.
+    WillNotDo,
 }
 
 impl ResolvedProvider {
@@ -26,15 +41,49 @@ impl ResolvedProvider {
     /// The provider that `options` ask for.
     ///
     /// # Errors
-    /// It was asked for by name, and its library or its device is not there.
+    /// It was asked for by name, and its library or its device is not there. Never the CPU in its place.
     pub(crate) fn resolve(options: &NpuOptions, runtime: &OnnxRuntime) -> Result<Self> {
-        let _ = runtime;
         match options.provider {
-            Provider::Auto | Provider::Cpu => Ok(Self::cpu()),
-            other => Err(NpuError::provider(format!(
-                "execution provider {other} is not available"
-            ))),
+            Provider::Cpu => Ok(Self::cpu()),
+            Provider::Auto => {
+                for provider in [Provider::VitisAi, Provider::Qnn, Provider::OpenVino] {
+                    match Self::named(provider, options, runtime, Emulator::WillNotDo) {
+                        Ok(resolved) => return Ok(resolved),
+                        Err(error) => tracing::debug!(%provider, %error, "execution provider passed over"),
+                    }
+                }
+                Ok(Self::cpu())
+            }
+            provider => Self::named(provider, options, runtime, Emulator::WillDo),
         }
+    }
+
+    fn named(
+        provider: Provider,
+        options: &NpuOptions,
+        runtime: &OnnxRuntime,
+        emulator: Emulator,
+    ) -> Result<Self> {
+        let plugin = match &options.plugin {
+            Some(plugin) if options.provider == provider => plugin.clone(),
+            _ => installed(provider, options)?,
+        };
+        register(provider, &plugin, runtime)?;
+        let name = provider.execution_provider();
+        let usable = |device: &Device<'_>| {
+            device.ep().is_ok_and(|ep| ep == name)
+                && (emulator == Emulator::WillDo || device.hardware_device().ty() == DeviceType::NPU)
+        };
+        if !runtime.environment().devices().any(|device| usable(&device)) {
+            return Err(NpuError::provider(format!(
+                "execution provider {provider} is not available: {} is there, but it finds no device",
+                plugin.library.display()
+            )));
+        }
+        Ok(Self {
+            provider,
+            options: plugin.options,
+        })
     }
 
     /// The word for it.
@@ -47,12 +96,113 @@ impl ResolvedProvider {
         self.provider.execution_provider()
     }
 
-    pub(crate) fn apply(
-        &self,
-        builder: SessionBuilder,
-        runtime: &OnnxRuntime,
-    ) -> ort::Result<SessionBuilder> {
-        let _ = (runtime, &self.options);
-        Ok(builder)
+    /// Whether it is something else than ONNX Runtime's own CPU kernels.
+    pub(crate) fn is_npu(&self) -> bool {
+        self.provider != Provider::Cpu
     }
+
+    /// Makes a session use this provider and no other: an operator that it does not take whole is an error, not a run on the CPU.
+    pub(crate) fn apply<'r>(&self, options: SessionOptions<'r>) -> ort::Result<SessionOptions<'r>> {
+        match self.is_npu() {
+            true => options
+                .config("session.disable_cpu_ep_fallback", "1")?
+                .provider(self.execution_provider(), &self.options),
+            false => Ok(options),
+        }
+    }
+
+    /// Held while a session is created on an NPU: compilers of NPUs are not known to be safe in parallel, and gain nothing.
+    pub(crate) fn compiling(&self) -> Option<MutexGuard<'static, ()>> {
+        static COMPILING: Mutex<()> = Mutex::new(());
+        self.is_npu()
+            .then(|| COMPILING.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    }
+}
+
+/// Where the provider's library is, as its Python package lays it out.
+fn installed(provider: Provider, options: &NpuOptions) -> Result<ProviderPlugin> {
+    let (package, library, backend, fetch) = match provider {
+        Provider::Qnn => (
+            "onnxruntime_qnn",
+            "onnxruntime_providers_qnn",
+            Some("QnnHtp"),
+            "pip install --no-deps onnxruntime-qnn",
+        ),
+        Provider::OpenVino => (
+            "onnxruntime/capi",
+            "onnxruntime_providers_openvino",
+            None,
+            "pip install onnxruntime-openvino",
+        ),
+        Provider::VitisAi | Provider::Auto | Provider::Cpu => (
+            "onnxruntime/capi",
+            "onnxruntime_providers_vitisai",
+            None,
+            "install the Ryzen AI software",
+        ),
+    };
+    let find = |name: &str| options.library.python_package_file(package, &library_name(name));
+    let missing = |name: &str| {
+        let name = library_name(name);
+        NpuError::provider(format!(
+            "execution provider {provider} is not available: {name} is in no installed {package} package ({fetch})"
+        ))
+    };
+    let library = find(library).ok_or_else(|| missing(library))?;
+    let backend: Option<PathBuf> = match backend {
+        Some(backend) => Some(find(backend).ok_or_else(|| missing(backend))?),
+        None => None,
+    };
+    let options = backend
+        .iter()
+        .map(|path| ("backend_path".to_string(), path.to_string_lossy().into_owned()))
+        .collect();
+    Ok(ProviderPlugin { library, options })
+}
+
+fn library_name(name: &str) -> String {
+    match cfg!(target_os = "windows") {
+        true => format!("{name}.dll"),
+        false => format!("lib{name}.so"),
+    }
+}
+
+/// Libraries that are registered with the environment, by the name of their execution provider.
+fn registered() -> MutexGuard<'static, BTreeMap<&'static str, PathBuf>> {
+    static REGISTERED: Mutex<BTreeMap<&'static str, PathBuf>> = Mutex::new(BTreeMap::new());
+    REGISTERED.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Loads the provider's library, once per process.
+fn register(provider: Provider, plugin: &ProviderPlugin, runtime: &OnnxRuntime) -> Result<()> {
+    let name = provider.execution_provider();
+    let mut registered = registered();
+    if !plugin.library.is_file() {
+        return Err(NpuError::provider(format!(
+            "execution provider {provider} is not available: {} is not a file",
+            plugin.library.display()
+        )));
+    }
+    match registered.get(name) {
+        Some(library) if *library == plugin.library => return Ok(()),
+        Some(library) => {
+            return Err(NpuError::provider(format!(
+                "execution provider {provider} is loaded from {}; a process cannot load it from {} too",
+                library.display(),
+                plugin.library.display()
+            )));
+        }
+        None => {}
+    }
+    runtime
+        .environment()
+        .register_ep_library(name, &plugin.library)
+        .map_err(|error| {
+            NpuError::provider(format!(
+                "execution provider {provider} is not available: {} cannot be loaded: {error}",
+                plugin.library.display()
+            ))
+        })?;
+    registered.insert(name, plugin.library.clone());
+    Ok(())
 }

@@ -88,6 +88,13 @@ impl<'m> RawValue<'m> {
         }
     }
 
+    /// Gives the value up; somebody else releases it.
+    pub(crate) fn into_raw(self) -> *mut OrtValue {
+        let pointer = self.pointer.as_ptr();
+        std::mem::forget(self);
+        pointer
+    }
+
     pub(crate) fn as_ptr(&self) -> *mut OrtValue {
         self.pointer.as_ptr()
     }

@@ -5,9 +5,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use onnx_model::proto::{AttributeProto, AttributeType, ModelProto};
-use onnx_model::{Geometry, ModelFolder};
-use ort::session::Session;
-use ort::session::builder::SessionBuilder;
+use onnx_model::{Geometry, ModelFolder, ValueInfo};
 use ort::sys::OrtValue;
 use prost::Message;
 
@@ -18,6 +16,7 @@ use crate::kv::KvCache;
 use crate::options::AccuracyLevel;
 use crate::program::Names;
 use crate::runtime::{OnnxRuntime, RunOptions};
+use crate::session::{Session, SessionOptions};
 use crate::value::{self, RawValue, byte_len};
 
 /// A stock session over the whole graph, run as onnxruntime-genai runs it: KV cache in place, options and names made once. For
@@ -57,8 +56,8 @@ impl WholeModelSession {
     /// # Errors
     /// ONNX Runtime cannot load the model, or it has inputs that are not a decoder's.
     pub fn open(runtime: &OnnxRuntime, folder: &ModelFolder, threads: StockThreads) -> Result<Self> {
-        let session = stock_builder(runtime, threads)
-            .and_then(|mut builder| builder.commit_from_file(folder.graph_path()));
+        let session =
+            stock_options(runtime, threads).and_then(|options| options.create_from_file(folder.graph_path()));
         Self::over(runtime, folder, session)
     }
 
@@ -78,15 +77,9 @@ impl WholeModelSession {
         let mut model = ModelProto::decode(bytes.as_slice())
             .map_err(|e| NpuError::unsupported(format!("cannot decode {}: {e}", path.display())))?;
         set_accuracy_level(&mut model, level);
-        let folder_path = path.parent().unwrap_or(Path::new("")).to_string_lossy();
-        let session = stock_builder(runtime, threads)
-            .and_then(|builder| {
-                Ok(builder.with_config_entry(
-                    "session.model_external_initializers_file_folder_path",
-                    folder_path,
-                )?)
-            })
-            .and_then(|mut builder| builder.commit_from_memory(&model.encode_to_vec()));
+        let session = stock_options(runtime, threads)
+            .and_then(|options| options.weights_folder(path.parent().unwrap_or(Path::new(""))))
+            .and_then(|options| options.create_from_bytes(&model.encode_to_vec()));
         Self::over(runtime, folder, session)
     }
 
@@ -113,16 +106,13 @@ impl WholeModelSession {
                 NpuError::unsupported(format!("'{name}' is not an input or output of a decoder"))
             })
         };
-        let input_names: Vec<String> = session
-            .inputs()
-            .iter()
-            .map(|input| input.name().to_string())
-            .collect();
-        let output_names: Vec<String> = session
-            .outputs()
-            .iter()
-            .map(|output| output.name().to_string())
-            .collect();
+        let values = |values: &[ValueInfo]| {
+            values
+                .iter()
+                .map(|value| value.name.clone())
+                .collect::<Vec<String>>()
+        };
+        let (input_names, output_names) = (values(&folder.graph().inputs), values(&folder.graph().outputs));
         Ok(Self {
             inputs: input_names.iter().map(|name| role(name)).collect::<Result<_>>()?,
             outputs: output_names
@@ -207,12 +197,11 @@ impl WholeModelSession {
     }
 }
 
-fn stock_builder(runtime: &OnnxRuntime, threads: StockThreads) -> ort::Result<SessionBuilder> {
-    let builder = Session::builder(runtime.environment())?.with_log_level(ort::logging::LogLevel::Error)?;
-    Ok(match threads {
-        StockThreads::Own(n) => builder.with_independent_thread_pool()?.with_intra_threads(n)?,
-        StockThreads::Shared => builder,
-    })
+fn stock_options(runtime: &OnnxRuntime, threads: StockThreads) -> ort::Result<SessionOptions<'_>> {
+    match threads {
+        StockThreads::Own(n) => SessionOptions::with_own_threads(runtime, n),
+        StockThreads::Shared => SessionOptions::new(runtime),
+    }
 }
 
 fn set_accuracy_level(model: &mut ModelProto, level: AccuracyLevel) {

@@ -3,5 +3,7 @@
 mod fixtures;
 mod greedy;
 mod init_modes;
+mod kinds;
 mod logits;
+mod providers;
 mod requests;
