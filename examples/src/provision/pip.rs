@@ -187,9 +187,11 @@ impl Pip {
             .find(is_reason)
             .or(lines.last())
             .unwrap_or(&"it said nothing");
-        let mut reason: String = reason.chars().take(300).collect();
+        let reason: String = reason.chars().take(300).collect();
         if lines.iter().any(|line| is_reason(&line)) {
-            reason = format!("the package index cannot be reached ({reason})");
+            let message =
+                format!("pip could not fetch {requirement}: the package index cannot be reached ({reason})");
+            return ProvisionError::new(Kind::Network, message);
         }
         ProvisionError::new(
             Kind::Fetch,

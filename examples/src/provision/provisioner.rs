@@ -198,16 +198,10 @@ impl Provisioner {
             return error;
         }
         let (command, wheels) = (Pip::by_hand(package), self.cache.path("wheels"));
-        let kind = if error.is_no_pip() {
-            Kind::NoPip
-        } else {
-            Kind::Fetch
-        };
-        let message = format!(
-            "{error}\nby hand: run\n    {command}\non a machine where that works, put the .whl file into\n    {}\nand run this again",
+        error.by_hand(&format!(
+            "run\n    {command}\non a machine where that works, put the .whl file into\n    {}\nand run this again",
             wheels.display()
-        );
-        ProvisionError::new(kind, message).caused_by(error)
+        ))
     }
 }
 
