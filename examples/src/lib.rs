@@ -1,5 +1,6 @@
 //! Runnable programs on Hostlane, among them generate, the main job.
 
 pub mod cli;
+pub mod interrupt;
 pub mod provision;
 pub mod setup;

@@ -2,12 +2,13 @@
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use examples::interrupt::remove_when_interrupted;
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use onnx_model::synth::{Preset, synthesize};
 use onnx_model::write::{StagedFolder, WriteProgress};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Write an onnxruntime-genai folder of a model's geometry with random 4-bit weights.
 ///
@@ -63,38 +64,4 @@ fn progress_bar(preset: Preset, weights: u64) -> ProgressBar {
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.set_message(preset.name());
     bar
-}
-
-/// On Ctrl-C, removes the unfinished folder and ends the process with 130.
-fn remove_when_interrupted(unfinished: &Path) {
-    let unfinished = unfinished.to_path_buf();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let Ok(runtime) = runtime else { return };
-        if runtime.block_on(interrupted()).is_err() {
-            return;
-        }
-        // The writer may be creating a file in this moment, so once may not be enough.
-        for _ in 0..20 {
-            if std::fs::remove_dir_all(&unfinished).is_ok() || !unfinished.exists() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        std::process::exit(130);
-    });
-}
-
-#[cfg(unix)]
-async fn interrupted() -> std::io::Result<()> {
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        result = tokio::signal::ctrl_c() => result,
-        _ = terminate.recv() => Ok(()),
-    }
-}
-
-#[cfg(not(unix))]
-async fn interrupted() -> std::io::Result<()> {
-    tokio::signal::ctrl_c().await
 }

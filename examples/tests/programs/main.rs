@@ -1,5 +1,10 @@
-//! `synthesize` and `inspect` as a person calls them.
+//! `synthesize`, `convert` and `inspect` as a person calls them.
 
+#[path = "../../../onnx-model/tests/gguf/build.rs"]
+#[allow(dead_code)]
+mod build;
+
+use onnx_model::gguf::TensorType;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -47,6 +52,14 @@ fn synthesize_writes_a_whole_folder() {
         1,
         "no temporary folder is left"
     );
+
+    let tokenizer = tokenizers::Tokenizer::from_file(out.join("tokenizer.json")).unwrap();
+    assert_eq!(tokenizer.get_vocab_size(true), 2048);
+    let text = "Hello, world! naïve 日本\n";
+    let encoded = tokenizer.encode(text, false).unwrap();
+    assert!(encoded.len() < text.len(), "nothing was merged");
+    assert_eq!(tokenizer.decode(encoded.get_ids(), false).unwrap(), text);
+    assert_eq!(tokenizer.token_to_id("<|im_end|>"), Some(2047));
 }
 
 #[test]
@@ -107,6 +120,36 @@ fn an_interrupted_synthesize_leaves_nothing() {
             "{signal}: something is left"
         );
     }
+}
+
+#[test]
+fn convert_reads_gguf() {
+    let dir = tempdir().unwrap();
+    let (file, out) = (dir.path().join("model.gguf"), dir.path().join("model"));
+    fs::write(
+        &file,
+        build::tiny_llama(TensorType::Q4_1, TensorType::Q8_0).bytes(),
+    )
+    .unwrap();
+    let convert = |file: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_convert"));
+        command
+            .arg(file)
+            .args(["--mode", "int4-symmetric", "--out"])
+            .arg(&out)
+            .output()
+            .unwrap()
+    };
+    let missing = convert(&dir.path().join("none.gguf"));
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(
+        text(&missing.stderr).contains("none.gguf: cannot open"),
+        "{}",
+        text(&missing.stderr)
+    );
+    let output = convert(&file);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(onnx_model::ModelFolder::open(&out).unwrap().geometry().layers, 2);
 }
 
 #[test]

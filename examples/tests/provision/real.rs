@@ -4,6 +4,7 @@ use examples::provision::{Provisioner, TerminalProgress};
 use onnx_model::ModelFolder;
 use onnx_model::gguf::ConvertMode;
 use sha2::{Digest, Sha256};
+use tokenizers::Tokenizer;
 
 /// The weights that gave tests/fixtures/refs/smollm2-135m-int4.json: all initializers by name but the rotary tables,
 /// whose last bits depend on the platform's sine.
@@ -25,6 +26,33 @@ fn smollm2_converts_to_the_weights_behind_the_reference_outputs() {
     }
     let found: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(found, REFERENCE_WEIGHTS);
+}
+
+#[test]
+fn smollm2_tokenizes_as_the_reference_does() {
+    let provisioner = Provisioner::from_environment().unwrap();
+    let folder = provisioner
+        .smollm2(ConvertMode::Int4Symmetric, &TerminalProgress::new())
+        .unwrap_or_else(|error| panic!("{error}"));
+    let tokenizer = Tokenizer::from_file(folder.join("tokenizer.json")).unwrap();
+    let refs = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../tests/fixtures/refs/smollm2-135m-int4.json"
+    );
+    let refs: serde_json::Value = serde_json::from_slice(&std::fs::read(refs).unwrap()).unwrap();
+    for case in refs["cases"].as_array().unwrap() {
+        let text = case["rendered"].as_str().unwrap();
+        let encoded = tokenizer.encode(text, false).unwrap();
+        let ids: Vec<u64> = encoded.get_ids().iter().map(|&id| id.into()).collect();
+        let wanted: Vec<u64> = case["prompt_ids"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|id| id.as_u64().unwrap())
+            .collect();
+        assert_eq!(ids, wanted, "{text:?}");
+        assert_eq!(tokenizer.decode(encoded.get_ids(), false).unwrap(), text);
+    }
 }
 
 #[test]
