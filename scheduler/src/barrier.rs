@@ -32,10 +32,31 @@ pub(crate) struct BarrierCore {
     settled: Condvar,
 }
 
+/// A waiter's place in the list, if it has one.
+#[derive(Default)]
+pub(crate) struct Registration(Option<u64>);
+
 #[derive(Default)]
 struct Waiters {
     next: u64,
     wakers: Vec<(u64, Waker)>,
+}
+
+impl Waiters {
+    /// Puts a waker in its waiter's place, or in a new one, and gives back the one that was there.
+    fn put(&mut self, registration: &mut Registration, waker: Waker) -> Option<Waker> {
+        let key = *registration.0.get_or_insert_with(|| {
+            self.next += 1;
+            self.next
+        });
+        match self.wakers.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, known)) => Some(std::mem::replace(known, waker)),
+            None => {
+                self.wakers.push((key, waker));
+                None
+            }
+        }
+    }
 }
 
 impl BarrierCore {
@@ -104,33 +125,31 @@ impl BarrierCore {
         }
     }
 
-    /// Registers a waker under `key`, or a new key; gives the outcome instead if there is one by now.
-    fn register(&self, key: &mut Option<u64>, waker: &Waker) -> Option<Result<(), InitError>> {
-        let replaced;
-        {
+    /// Polls for the outcome; keeps the task's waker in `registration` until then.
+    pub(crate) fn poll_settled(
+        &self,
+        registration: &mut Registration,
+        task: &mut Context<'_>,
+    ) -> Poll<Result<(), InitError>> {
+        if let Some(outcome) = self.outcome() {
+            return Poll::Ready(outcome);
+        }
+        // Wakers are other people's code: cloned and dropped outside the lock.
+        let waker = task.waker().clone();
+        let replaced = {
             let mut waiters = lock(&self.waiters);
             if let Some(outcome) = self.outcome() {
-                return Some(outcome);
+                return Poll::Ready(outcome);
             }
-            let known = key.and_then(|key| waiters.wakers.iter_mut().find(|(k, _)| *k == key));
-            replaced = match known {
-                Some((_, old)) if old.will_wake(waker) => None,
-                Some((_, old)) => Some(std::mem::replace(old, waker.clone())),
-                None => {
-                    let new = waiters.next;
-                    waiters.next += 1;
-                    waiters.wakers.push((new, waker.clone()));
-                    *key = Some(new);
-                    None
-                }
-            };
-        }
-        // A waker's drop may run anybody's code: not under the lock.
+            waiters.put(registration, waker)
+        };
         drop(replaced);
-        None
+        Poll::Pending
     }
 
-    fn unregister(&self, key: u64) {
+    /// Takes a waiter off the list.
+    pub(crate) fn forget(&self, registration: &mut Registration) {
+        let Some(key) = registration.0.take() else { return };
         let mut waiters = lock(&self.waiters);
         let found = waiters.wakers.iter().position(|(k, _)| *k == key);
         let waker = found.map(|i| waiters.wakers.swap_remove(i));
@@ -154,7 +173,7 @@ impl BarrierCore {
         }
     }
 
-    fn wait_timeout(&self, timeout: Duration) -> Option<Result<(), InitError>> {
+    pub(crate) fn wait_timeout(&self, timeout: Duration) -> Option<Result<(), InitError>> {
         let deadline = std::time::Instant::now().checked_add(timeout);
         let mut waiters = lock(&self.waiters);
         loop {
@@ -183,7 +202,7 @@ impl BarrierCore {
 pub struct Barrier {
     shared: Arc<Shared>,
     id: u32,
-    key: Option<u64>,
+    registration: Registration,
 }
 
 impl Barrier {
@@ -191,7 +210,7 @@ impl Barrier {
         Barrier {
             shared,
             id,
-            key: None,
+            registration: Registration::default(),
         }
     }
 
@@ -249,21 +268,14 @@ impl Future for Barrier {
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let core = &this.shared.barriers[this.id as usize];
-        let outcome = core
-            .outcome()
-            .or_else(|| core.register(&mut this.key, task.waker()));
-        match outcome {
-            Some(outcome) => Poll::Ready(this.ready_or(outcome)),
-            None => Poll::Pending,
-        }
+        core.poll_settled(&mut this.registration, task)
+            .map(|outcome| this.ready_or(outcome))
     }
 }
 
 impl Drop for Barrier {
     fn drop(&mut self) {
-        if let Some(key) = self.key {
-            self.core().unregister(key);
-        }
+        self.shared.barriers[self.id as usize].forget(&mut self.registration);
     }
 }
 

@@ -211,11 +211,11 @@ impl Starter {
 
 /// The tokio runtime of the calling thread, so that timers and I/O work inside nodes.
 #[cfg(not(shuttle))]
-fn ambient_tokio() -> Option<tokio::runtime::Handle> {
+pub(crate) fn ambient_tokio() -> Option<tokio::runtime::Handle> {
     tokio::runtime::Handle::try_current().ok()
 }
 
 #[cfg(shuttle)]
-fn ambient_tokio() -> Option<tokio::runtime::Handle> {
+pub(crate) fn ambient_tokio() -> Option<tokio::runtime::Handle> {
     None
 }

@@ -420,20 +420,7 @@ impl Cx {
     /// Runs a future to its end on this thread, in place. Stops at an await point when the run is stopped.
     #[inline]
     pub(crate) fn drive<F: Future>(&self, future: F) -> Result<F::Output, Fault> {
-        let mut future = pin!(future);
-        let mut task = Context::from_waker(&self.waker);
-        loop {
-            if let Poll::Ready(value) = future.as_mut().poll(&mut task) {
-                return Ok(value);
-            }
-            if self.shared.is_stopped() {
-                return Err(Fault::Stopped);
-            }
-            self.signal.park();
-            if self.shared.is_stopped() {
-                return Err(Fault::Stopped);
-            }
-        }
+        drive(future, &self.waker, &self.signal, || self.shared.is_stopped())
     }
 
     /// Notes that the lane waits in front of the node at `pos`.
@@ -555,6 +542,31 @@ impl Cx {
     fn note_end(&mut self, pos: Pos, ending: Ending) {
         if let Some(log) = &mut self.log {
             log.node(self.lane, pos, self.node_start, self.clock.now(), ending);
+        }
+    }
+}
+
+/// Runs a future to its end on the calling thread, in place; `signal` is the thread's and `waker` wakes it. Stops at an await
+/// point once `is_stopped` says so.
+#[inline]
+pub(crate) fn drive<F: Future>(
+    future: F,
+    waker: &Waker,
+    signal: &Signal,
+    is_stopped: impl Fn() -> bool,
+) -> Result<F::Output, Fault> {
+    let mut future = pin!(future);
+    let mut task = Context::from_waker(waker);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut task) {
+            return Ok(value);
+        }
+        if is_stopped() {
+            return Err(Fault::Stopped);
+        }
+        signal.park();
+        if is_stopped() {
+            return Err(Fault::Stopped);
         }
     }
 }

@@ -138,6 +138,6 @@ impl<'a> RunningLane<'a> {
 }
 
 /// Runs drops of user values; one that panics must not keep the others from being dropped.
-fn quietly<R>(drops: impl FnOnce() -> R) -> Option<R> {
+pub(crate) fn quietly<R>(drops: impl FnOnce() -> R) -> Option<R> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(drops)).ok()
 }

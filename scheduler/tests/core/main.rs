@@ -2,6 +2,7 @@
 
 mod barriers;
 mod failure;
+mod intake;
 mod results;
 mod staging;
 mod support;

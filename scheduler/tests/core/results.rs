@@ -246,8 +246,19 @@ fn a_node_may_await_tokio_timers_of_the_runtime_around_the_start() {
         });
         graph.start(mode).unwrap().ready().await.unwrap().take(slow)
     }
-    let current = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let multi = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let current = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let multi = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap()
+    };
     for mode in InitMode::ALL {
         assert_eq!(current().block_on(init(mode)), 7, "{mode}");
         assert_eq!(multi().block_on(init(mode)), 7, "{mode}");
