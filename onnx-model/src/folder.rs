@@ -308,7 +308,11 @@ fn map_files(
         Guarded::No
     };
     let mut files = HashMap::new();
-    visit_external(graph, &mut |tensor, range| {
+    for initializer in &graph.initializers {
+        let InitializerData::External(range) = &initializer.data else {
+            continue;
+        };
+        let tensor = initializer.name.as_str();
         let file = match files.get(&range.location) {
             Some(file) => file,
             None => {
@@ -328,16 +332,6 @@ fn map_files(
             .at_tensor(tensor)
             .in_file(file.path()));
         }
-        Ok(())
-    })?;
-    Ok(files)
-}
-
-fn visit_external(graph: &Graph, visit: &mut dyn FnMut(&str, &ExternalRange) -> Result<()>) -> Result<()> {
-    for initializer in &graph.initializers {
-        if let InitializerData::External(range) = &initializer.data {
-            visit(&initializer.name, range)?;
-        }
     }
-    Ok(())
+    Ok(files)
 }

@@ -100,7 +100,14 @@ fn convert_graph(graph: proto::GraphProto, depth: Depth) -> Result<Graph> {
         .initializer
         .into_iter()
         .map(|t| convert_initializer(t, &mut locations))
-        .collect::<Result<_>>()?;
+        .collect::<Result<Vec<_>>>()?;
+    let is_external = |t: &&Initializer| matches!(t.data, InitializerData::External(_));
+    if depth.0 > 0
+        && let Some(tensor) = initializers.iter().find(is_external)
+    {
+        let error = Error::unsupported("an initializer of a graph in an attribute cannot be external data");
+        return Err(error.at_tensor(&tensor.name));
+    }
     let inputs = graph
         .input
         .into_iter()

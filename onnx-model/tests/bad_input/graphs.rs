@@ -333,6 +333,13 @@ fn graphs_in_attributes_are_checked_too() {
     // The graph around is a cycle through what the branch reads.
     let error = broken(|g| with_branch(g, branch("chosen")));
     assert_eq!(error.cycle_path(), ["choose", "choose"]);
+    let mut elsewhere = branch("a");
+    let place = [("location", "model.onnx.data"), ("offset", "0"), ("length", "4")];
+    elsewhere
+        .initializer
+        .push(external("e", DataType::Float32, &[1], &place));
+    let error = broken(|g| with_branch(g, elsewhere));
+    check(&error, Some("choose"), Some("e"), &["cannot be external"]);
     let mut unknown = branch("a");
     unknown.node[0].domain = Some("my.company".into());
     let error = broken(|g| with_branch(g, unknown));

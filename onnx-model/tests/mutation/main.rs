@@ -5,13 +5,13 @@
 //! sub-models. A mutation that goes through all of it must give a valid partition. The seed of a failing input is
 //! printed, and `HOSTLANE_MUTATION_SEED` repeats it alone.
 
+#[path = "../support/counting.rs"]
+mod counting;
 #[path = "../support/mod.rs"]
 mod support;
 
 mod mutate;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -28,40 +28,6 @@ const MUTATIONS: u64 = 25_000;
 /// Most live memory above that of the unbroken graph while an input is worked on: this many bytes per byte of graph,
 /// and the weight file once, since unaligned weights are copied.
 const PEAK_PER_BYTE: u64 = 16;
-
-thread_local! {
-    static LIVE: Cell<isize> = const { Cell::new(0) };
-    static PEAK: Cell<isize> = const { Cell::new(0) };
-}
-
-/// Counts this thread's live bytes.
-struct Counting;
-
-fn count(change: isize) {
-    // A thread that is ending has no counters any more.
-    let _ = LIVE.try_with(|live| {
-        live.set(live.get() + change);
-        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
-    });
-}
-
-// SAFETY: hands every call on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
-        // SAFETY: as this function's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        count(-(layout.size() as isize));
-        // SAFETY: as this function's contract.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Everything that is done with a graph; whether it went through.
 fn exercise(dir: &Path, bytes: &[u8]) -> bool {
@@ -95,11 +61,10 @@ fn mutate_fixture(name: &str, number: u64) {
     let dir = fixture_dir(name);
     let original = std::fs::read(dir.join("model.onnx")).unwrap();
     let run = |bytes: &[u8]| {
-        let before = LIVE.get();
-        PEAK.set(before);
-        let passed = exercise(&dir, bytes);
-        assert_eq!(LIVE.get(), before, "memory is left behind");
-        (passed, (PEAK.get() - before) as usize)
+        let live = counting::live();
+        let (passed, peak) = counting::peak(|| exercise(&dir, bytes));
+        assert_eq!(counting::live(), live, "memory is left behind");
+        (passed, peak)
     };
     let model = ModelProto::decode(original.as_slice()).unwrap();
     // Once unmeasured, for what is made once per thread.

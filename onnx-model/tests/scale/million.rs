@@ -4,6 +4,7 @@
 use onnx_model::proto::*;
 use onnx_model::{DataType, Graph};
 
+use crate::counting;
 use crate::support::*;
 
 const N: usize = 1_000_000;
@@ -26,11 +27,26 @@ fn check(nodes: Vec<NodeProto>, outputs: &[&str]) -> usize {
         initializer: vec![inline("w", DataType::Float32, &[1, 1], vec![0; 4])],
         ..Default::default()
     };
-    let graph = Graph::parse(encode(graph)).unwrap();
-    let operators = graph.operators().unwrap();
+    let bytes = encode(graph);
+    let len = bytes.len();
+    let ((graph, operators), peak) = counting::peak(|| {
+        let graph = Graph::parse(bytes).unwrap();
+        let operators = graph.operators().unwrap();
+        (graph, operators)
+    });
     check_partition(&graph, &operators);
+    println!(
+        "{len} bytes of graph, {} operators, peak {peak}, {} a byte",
+        operators.len(),
+        peak / len
+    );
+    assert!(peak <= FREE + PER_BYTE * len, "{peak} bytes for a graph of {len}");
     operators.len()
 }
+
+/// The bound that the crate's documentation promises.
+const FREE: usize = 16 << 20;
+const PER_BYTE: usize = 64;
 
 fn x(i: usize) -> String {
     format!("x{i}")
