@@ -1,5 +1,6 @@
 //! What loading took, and what runs where.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -90,11 +91,26 @@ pub struct Placement {
     pub device: String,
 }
 
-/// Cost by engine and operator type. `engine_of` says whose a node is.
+/// Cost by engine and operator type. `engine_of` says whose a device node is; a host read is the NPU engine's if that uses
+/// it, else its user's.
 pub(crate) fn type_costs(trace: &Trace, engine_of: impl Fn(NodeId) -> Engine) -> Vec<TypeCost> {
+    let mut readers: HashMap<NodeId, Engine> = HashMap::new();
+    for node in trace.nodes().iter().filter(|node| node.phase == Phase::Device) {
+        for &dep in &node.deps {
+            let engine = readers.entry(dep).or_insert_with(|| engine_of(node.id));
+            *engine = (*engine).min(engine_of(node.id));
+        }
+    }
     let mut costs: Vec<TypeCost> = Vec::new();
     for node in trace.nodes() {
-        let (engine, name) = (engine_of(node.id), node.operator_type.as_ref());
+        let name = node.operator_type.as_ref();
+        let engine = match node.phase {
+            Phase::Host => readers
+                .get(&node.id)
+                .copied()
+                .unwrap_or_else(|| engine_of(node.id)),
+            Phase::Device | Phase::Open => engine_of(node.id),
+        };
         let place = costs
             .iter()
             .position(|cost| cost.engine == engine && cost.operator_type == name);
@@ -222,5 +238,92 @@ impl fmt::Display for LoadReport {
             )?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use scheduler::{BoxError, InitGraph, OperatorType, RunOptions};
+
+    use super::*;
+
+    struct Kind(&'static str);
+
+    impl OperatorType for Kind {
+        type Source = u64;
+        type Host = u64;
+        type Device = u64;
+        type Lane = ();
+
+        fn name(&self) -> &str {
+            self.0
+        }
+
+        fn host_bytes(&self, bytes: &u64) -> u64 {
+            *bytes
+        }
+
+        fn open(&self) -> Result<(), BoxError> {
+            Ok(())
+        }
+
+        fn read(&self, bytes: &u64) -> Result<u64, BoxError> {
+            Ok(*bytes)
+        }
+
+        async fn setup(&self, (): &mut (), bytes: u64) -> Result<u64, BoxError> {
+            Ok(bytes)
+        }
+    }
+
+    #[test]
+    fn costs_are_told_apart_by_engine_and_a_shared_read_is_the_npus() {
+        for mode in InitMode::ALL {
+            let mut graph = InitGraph::new();
+            let (npu, igpu, kernels) = (
+                graph.lane(Kind("MatMul")),
+                graph.lane(Kind("igpu.MatMul")),
+                graph.lane(Kind("igpu.Kernel")),
+            );
+            let own = graph.operator(&kernels, "kernel", 5);
+            let a = graph.operator(&npu, "a", 100);
+            let a_igpu = graph.operator_from(&igpu, "a", a.host());
+            let b = graph.operator(&npu, "b", 10);
+            let b_igpu = graph.operator_from(&igpu, "b", b.host());
+            let ids = [own.device().id(), a_igpu.device().id(), b_igpu.device().id()];
+            let run = graph.start_with(mode, RunOptions::new().record()).unwrap();
+            run.ready().wait().unwrap();
+            let trace = Trace::new(run.record());
+            let engine_of = |node| {
+                if ids.contains(&node) {
+                    Engine::Igpu
+                } else {
+                    Engine::Npu
+                }
+            };
+            let mut rows: Vec<_> = type_costs(&trace, engine_of)
+                .into_iter()
+                .filter(|cost| cost.n > 0 || cost.bytes > 0)
+                .map(|cost| (cost.engine, cost.operator_type, cost.n, cost.bytes))
+                .collect();
+            rows.sort();
+            assert_eq!(
+                rows,
+                [
+                    (Engine::Npu, "MatMul".to_owned(), 2, 110),
+                    (Engine::Igpu, "igpu.Kernel".to_owned(), 1, 5),
+                    (Engine::Igpu, "igpu.MatMul".to_owned(), 2, 0),
+                ]
+            );
+        }
+    }
+
+    #[test]
+    fn the_system_says_how_much_memory_was_resident() {
+        let peak = peak_memory_bytes();
+        assert!(
+            cfg!(not(target_os = "linux")) || peak.is_some_and(|bytes| bytes > 1 << 20),
+            "{peak:?}"
+        );
     }
 }
