@@ -13,10 +13,13 @@ mod lane;
 mod mode;
 mod operator;
 mod options;
+mod progress;
+mod quota;
 mod ready;
 mod run;
 mod signal;
 mod slot;
+mod stall;
 mod sync;
 mod threads;
 mod tide;
@@ -42,7 +45,10 @@ pub use intake::{Handle, Intake, IntakeLane, SealedIntake};
 pub use mode::{FailurePolicy, InitMode, OnOff, ParseChoiceError};
 pub use operator::{BoxError, OperatorType};
 pub use options::RunOptions;
+pub use progress::{Progress, ProgressStream};
+pub use quota::{Acquire, Permit, Quota, QuotaError};
 pub use run::{Ready, Run};
+pub use stall::Stall;
 pub use threads::LaneThreads;
 pub use trace::{
     Attribution, AttributionRow, Breakdown, CriticalPath, LaneUsage, Outcome, Span, Step, Trace, TypeUsage,

@@ -1,6 +1,10 @@
 //! How a run is to go, apart from its graph and its mode.
 
+use std::time::Duration;
+
 use crate::mode::FailurePolicy;
+use crate::stall::{Stall, StallNotice};
+use crate::sync::Arc;
 use crate::threads::LaneThreads;
 
 /// Options of a run. The default: fail fast, record nothing, no staging budget.
@@ -27,6 +31,7 @@ pub(crate) struct ThreadOptions {
     pub(crate) prefix: Option<String>,
     pub(crate) pool: Option<LaneThreads>,
     pub(crate) pinning: Pinning,
+    pub(crate) stall: Option<StallNotice>,
 }
 
 /// Whether threads are bound to cores.
@@ -59,6 +64,16 @@ impl RunOptions {
     /// [`OperatorType::host_bytes`](crate::OperatorType::host_bytes) counts them. One value is always admitted.
     pub fn staging_budget_bytes(mut self, bytes: u64) -> Self {
         self.staging_budget_bytes = Some(bytes);
+        self
+    }
+
+    /// Tell when a node has been running for `after`, once for each such node. The node goes on. The notice is also a `tracing` event, and comes from a
+    /// thread of its own, which ends with the run.
+    pub fn stall_notice(mut self, after: Duration, tell: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
+        self.threads.stall = Some(StallNotice {
+            after,
+            tell: Arc::new(tell),
+        });
         self
     }
 

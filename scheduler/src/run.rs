@@ -9,6 +9,7 @@ use crate::event::{BarrierId, NodeId, RunRecord};
 use crate::executor::shared::Shared;
 use crate::graph::refs::{HasValue, NodeRef, Place};
 use crate::mode::InitMode;
+use crate::progress::{Progress, ProgressStream};
 use crate::slot::Slot;
 use crate::sync::{Arc, thread};
 use crate::trace::Trace;
@@ -54,6 +55,16 @@ impl Run {
     /// pending barrier settles with an error, and values nobody took are dropped. Returns at once.
     pub fn cancel(&self) {
         self.shared.cancel();
+    }
+
+    /// How far the run has come, now.
+    pub fn progress_now(&self) -> Progress {
+        self.shared.progress()
+    }
+
+    /// How far the run has come, as it comes along.
+    pub fn progress(&self) -> ProgressStream {
+        ProgressStream::new(self.shared.clone())
     }
 
     /// The mode the run was started in.

@@ -8,6 +8,7 @@ use crate::executor::shared::Shared;
 use crate::options::{Pinning, ThreadOptions};
 use crate::run::Run;
 use crate::signal::Signal;
+use crate::stall::StallNotice;
 use crate::sync::{Arc, Mutex, ThreadId, lock, thread};
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -149,6 +150,8 @@ pub(crate) struct Starter {
     cores: Vec<core_affinity::CoreId>,
     handles: Vec<thread::JoinHandle<()>>,
     n_started: usize,
+    /// The thread that watches for stalls.
+    watch: Option<thread::JoinHandle<()>>,
 }
 
 impl Starter {
@@ -157,13 +160,18 @@ impl Starter {
             Pinning::Free => None,
             Pinning::OneCoreEach => core_affinity::get_core_ids(),
         };
+        let prefix = options.prefix.unwrap_or_else(|| "init".to_owned());
+        let watched = shared.clone();
         Starter {
             shared,
-            prefix: options.prefix.unwrap_or_else(|| "init".to_owned()),
             pool: options.pool,
             cores: cores.unwrap_or_default(),
             handles: Vec::new(),
             n_started: 0,
+            watch: options
+                .stall
+                .and_then(|notice| watch_for_stalls(watched, &prefix, notice)),
+            prefix,
         }
     }
 
@@ -200,13 +208,35 @@ impl Starter {
             for handle in self.handles.drain(..) {
                 let _ = handle.join();
             }
+            self.shared.abandon();
             InitError::graph(format!("no thread for lane {lane}: {error}"))
         })
     }
 
-    pub(crate) fn into_run(self) -> Run {
+    /// Everything is started.
+    pub(crate) fn into_run(mut self) -> Run {
+        self.handles.extend(self.watch.take());
         Run::new(self.shared, self.handles)
     }
+}
+
+/// A run without its watch is better than none: a system that has no thread left for it is not an error.
+#[cfg(not(shuttle))]
+fn watch_for_stalls(
+    shared: Arc<Shared>,
+    prefix: &str,
+    notice: StallNotice,
+) -> Option<thread::JoinHandle<()>> {
+    let watch = move || crate::stall::watch(&shared, &notice);
+    thread::Builder::new()
+        .name(format!("{prefix}-watch"))
+        .spawn(watch)
+        .ok()
+}
+
+#[cfg(shuttle)]
+fn watch_for_stalls(_: Arc<Shared>, _: &str, _: StallNotice) -> Option<thread::JoinHandle<()>> {
+    None
 }
 
 /// The tokio runtime of the calling thread, so that timers and I/O work inside nodes.

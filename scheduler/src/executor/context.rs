@@ -366,6 +366,10 @@ impl Cx {
         if pos == self.special {
             self.act(pos);
         }
+        if self.shared.is_watched() {
+            self.rest(pos + 1);
+            self.shared.tell_watchers();
+        }
     }
 
     #[cold]

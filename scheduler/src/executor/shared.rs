@@ -13,6 +13,7 @@ use crate::graph::topology::Topology;
 use crate::lane::plain::Outlet;
 use crate::lane::typed::DeviceStore;
 use crate::mode::{FailurePolicy, InitMode};
+use crate::progress::{Progress, Watchers};
 use crate::ready::Pos;
 use crate::signal::Signal;
 use crate::sync::{Arc, AtomicU32, AtomicU64, Condvar, Mutex, Ordering, ThreadId, lock};
@@ -22,6 +23,8 @@ use crate::tide::Tide;
 const STOP: u32 = 1;
 /// Something failed and the rest goes on: look before you start a node.
 const FAILED: u32 = 2;
+/// Somebody waits for news of progress.
+const WATCHED: u32 = 4;
 
 /// One lane as the other threads see it.
 pub(crate) struct LaneShared {
@@ -68,6 +71,7 @@ pub(crate) struct Shared {
     pub(crate) barriers: Box<[BarrierCore]>,
     pub(crate) epoch: Epoch,
     pub(crate) budget: Option<Budget>,
+    pub(crate) watchers: Watchers,
     starts_reading: bool,
     attention: CachePadded<AtomicU32>,
     failures: Mutex<Failures>,
@@ -105,6 +109,7 @@ impl Shared {
         let n_threads = barriers[0].lanes_left();
         Shared {
             budget,
+            watchers: Watchers::default(),
             starts_reading,
             topology,
             rules,
@@ -128,6 +133,37 @@ impl Shared {
     #[inline]
     pub(crate) fn wants_attention(&self) -> bool {
         self.attention.load(Ordering::Relaxed) & (STOP | FAILED) != 0
+    }
+
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.attention.load(Ordering::Relaxed) & WATCHED != 0
+    }
+
+    /// From now on until the next wake-up, news is to be told.
+    pub(crate) fn set_watched(&self) {
+        self.attention.fetch_or(WATCHED, Ordering::AcqRel);
+    }
+
+    /// Wakes whoever waits for news.
+    #[cold]
+    pub(crate) fn tell_watchers(&self) {
+        self.attention.fetch_and(!WATCHED, Ordering::AcqRel);
+        self.watchers.wake();
+    }
+
+    pub(crate) fn progress(&self) -> Progress {
+        let done = |lane: &LaneShared| match &lane.ready {
+            Some(_) => u64::from(lane.tide.reached()),
+            None => lane.pulse.load(Ordering::Relaxed) / 2,
+        };
+        let host_done = done(&self.lanes[0]) as Pos;
+        Progress {
+            nodes_done: self.lanes.iter().map(done).sum(),
+            nodes_total: self.topology.nodes.len() as u64,
+            bytes_read: self.topology.bytes_before(host_done),
+            bytes_total: self.topology.bytes_before(Pos::MAX),
+        }
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -224,6 +260,7 @@ impl Shared {
         self.attention.fetch_or(STOP, Ordering::Release);
         self.settle_failed(|_| true, &error, clock, log);
         self.wake_all();
+        self.tell_watchers();
     }
 
     fn settle_failed(
@@ -268,6 +305,16 @@ impl Shared {
         }
     }
 
+    /// A lane's place and whether it runs, as one number that changes when either does.
+    pub(crate) fn pulse(&self, lane: usize) -> u64 {
+        self.lanes[lane].pulse.load(Ordering::Relaxed)
+    }
+
+    /// The node that a pulse of `lane` says is running.
+    pub(crate) fn site_running(&self, lane: usize, pulse: u64) -> Option<Site> {
+        (pulse & 1 == 1).then(|| self.site_of(self.topology.node_at(lane as u32, (pulse / 2) as Pos)))
+    }
+
     fn site_of(&self, node: u32) -> Site {
         self.topology.site(node, self.topology.phase(node))
     }
@@ -304,6 +351,7 @@ impl Shared {
             Some(first) => (Err(first.with_others(errors.collect())), Settled::Failed),
         };
         self.barriers[0].settle(outcome);
+        self.tell_watchers();
         self.wake_all();
         how
     }
@@ -313,13 +361,19 @@ impl Shared {
         let me = crate::sync::thread::current().id();
         lock(&self.threads).retain(|(thread, _)| *thread != me);
         let mut closing = lock(&self.closing);
-        closing.threads_left -= 1;
+        closing.threads_left = closing.threads_left.saturating_sub(1);
         closing.logs.extend(log);
         let last = closing.threads_left == 0;
         drop(closing);
         if last {
             self.closed.notify_all();
         }
+    }
+
+    /// Some threads of the run could not be started: nobody is to wait for them.
+    pub(crate) fn abandon(&self) {
+        lock(&self.closing).threads_left = 0;
+        self.closed.notify_all();
     }
 
     /// Whether every thread of the run is through.
@@ -337,6 +391,21 @@ impl Shared {
                 .unwrap_or_else(|poisoned| poisoned.into_inner());
         }
         with(&closing.logs)
+    }
+
+    /// Blocks until every thread of the run is through, but not longer than `timeout`. True if they are.
+    #[cfg(not(shuttle))]
+    pub(crate) fn wait_closed_for(&self, timeout: std::time::Duration) -> bool {
+        let closing = lock(&self.closing);
+        if closing.threads_left == 0 {
+            return true;
+        }
+        let woken = self.closed.wait_timeout(closing, timeout);
+        woken
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .0
+            .threads_left
+            == 0
     }
 
     pub(crate) fn events(&self) -> Vec<Event> {

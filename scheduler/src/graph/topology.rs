@@ -74,6 +74,8 @@ pub(crate) struct Topology {
     pub(crate) host_bytes: Vec<(Pos, u64)>,
     pub(crate) barriers: Vec<BarrierNames>,
     by_place: OnceLock<Vec<Vec<u32>>>,
+    /// Running sums over `host_bytes`.
+    bytes_up_to: OnceLock<Vec<u64>>,
 }
 
 impl Topology {
@@ -86,7 +88,7 @@ impl Topology {
         host_bytes: Vec<(Pos, u64)>,
         barriers: Vec<BarrierNames>,
     ) -> Self {
-        let by_place = OnceLock::new();
+        let (by_place, bytes_up_to) = (OnceLock::new(), OnceLock::new());
         Topology {
             graph,
             nodes,
@@ -96,6 +98,7 @@ impl Topology {
             host_bytes,
             barriers,
             by_place,
+            bytes_up_to,
         }
     }
 
@@ -157,6 +160,22 @@ impl Topology {
         match self.host_bytes.binary_search_by_key(&pos, |(pos, _)| *pos) {
             Ok(i) => self.host_bytes[i].1,
             Err(_) => 0,
+        }
+    }
+
+    /// How many bytes the host nodes before `pos` hold.
+    pub(crate) fn bytes_before(&self, pos: Pos) -> u64 {
+        let sums = self.bytes_up_to.get_or_init(|| {
+            let mut sum = 0;
+            let sums = self.host_bytes.iter().map(|(_, bytes)| {
+                sum += bytes;
+                sum
+            });
+            sums.collect()
+        });
+        match self.host_bytes.partition_point(|(at, _)| *at < pos) {
+            0 => 0,
+            n => sums[n - 1],
         }
     }
 

@@ -235,8 +235,10 @@ impl Intake {
     fn start_all(&self) -> Result<(), InitError> {
         let queues = lock(&self.0.queues).clone();
         let busy = queues.iter().enumerate().filter(|(_, queue)| !queue.is_empty());
-        busy.map(|(index, queue)| self.start_worker(queue, index as u32))
-            .collect()
+        for (index, queue) in busy {
+            self.start_worker(queue, index as u32)?;
+        }
+        Ok(())
     }
 
     /// Starts a thread for a lane, unless it has one.

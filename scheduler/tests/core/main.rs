@@ -6,3 +6,4 @@ mod intake;
 mod results;
 mod staging;
 mod support;
+mod watching;
