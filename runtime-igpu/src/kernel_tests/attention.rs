@@ -95,6 +95,12 @@ fn check_append(rig: &Rig, rotary: usize, interleaved: bool) {
 }
 
 fn check_attention(rig: &Rig, dim: usize, length: usize, window: usize, softcap: f64) {
+    for workgroup in [8, 64] {
+        check_attention_in(rig, workgroup, dim, length, window, softcap);
+    }
+}
+
+fn check_attention_in(rig: &Rig, workgroup: u32, dim: usize, length: usize, window: usize, softcap: f64) {
     let capacity = length + 5;
     let scale = 0.7 / (dim as f64).sqrt();
     let query: Vec<f32> = noise(1, HEADS * dim).iter().map(|x| x * 4.0).collect();
@@ -134,7 +140,7 @@ fn check_attention(rig: &Rig, dim: usize, length: usize, window: usize, softcap:
     let partials = rig.run(&Run {
         spec: &KernelSpec::new(
             Shader::AttentionPartial,
-            [("WORKGROUP", 64), head_dim, ("STRETCH", STRETCH)],
+            [("WORKGROUP", workgroup), head_dim, ("STRETCH", STRETCH)],
         ),
         params: &[
             (HEADS / KV_HEADS) as u32,
@@ -145,7 +151,7 @@ fn check_attention(rig: &Rig, dim: usize, length: usize, window: usize, softcap:
         ],
         state,
         reads: &[bytes(&query), bytes(&keys), bytes(&values)],
-        writes: &[&vec![f32::NAN; HEADS * max_stretches * (dim + 2)]],
+        writes: &[&vec![f32::NAN; HEADS * max_stretches * (dim + 4)]],
         grid: [HEADS as u32, stretches, 1],
     });
     let out = rig.run(&Run {
@@ -159,6 +165,8 @@ fn check_attention(rig: &Rig, dim: usize, length: usize, window: usize, softcap:
         writes: &[&vec![0.0; HEADS * dim]],
         grid: [((HEADS * dim) as u32).div_ceil(64), 1, 1],
     });
-    let what = format!("heads of {dim}, {length} positions, window {window}, softcap {softcap}");
+    let what = format!(
+        "workgroup {workgroup}, heads of {dim}, {length} positions, window {window}, softcap {softcap}"
+    );
     assert_close(&out[0], &want, 1e-5, &what);
 }

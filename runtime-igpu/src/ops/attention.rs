@@ -4,13 +4,14 @@ use onnx_model::Node;
 
 use super::only_attributes;
 use crate::error::{IgpuError, Kind, Result};
+use crate::options::MatvecShape;
 use crate::program::{
     Binding, Compiler, Grid, KvShape, STRETCH, Value, View, model_error, required, unsupported,
 };
 use crate::shader::{KernelSpec, Shader};
 
-/// Invocations of a workgroup of the attention kernel.
-const WORKGROUP: u32 = 64;
+/// Invocations of a workgroup of the attention kernel on a GPU.
+const GPU_WORKGROUP: u32 = 64;
 
 const KNOWN: [&str; 13] = [
     "num_heads",
@@ -178,7 +179,7 @@ fn inputs(
     let packed = node.input(1).is_none();
     let n = if packed { heads + 2 * kv_heads } else { heads };
     let head_dim = q.len / n;
-    if head_dim == 0 || !q.len.is_multiple_of(n) || head_dim % 2 != 0 {
+    if head_dim == 0 || !q.len.is_multiple_of(n) || !head_dim.is_multiple_of(4) {
         return Err(IgpuError::new(
             Kind::Model,
             format!("{} values are not {n} heads", q.len),
@@ -312,11 +313,16 @@ fn attend(compiler: &mut Compiler, attention: &Attention, query: View) -> View {
     let context = compiler.options.context_length;
     let longest = if window == 0 { context } else { context.min(window) };
     let max_stretches = longest.div_ceil(STRETCH);
-    let partials = compiler.new_value(heads * max_stretches * (head_dim + 2));
+    let partials = compiler.new_value(heads * max_stretches * (head_dim + 4));
+    // On a CPU adapter an invocation with many positions keeps the query in registers across them.
+    let workgroup = match compiler.options.matvec {
+        MatvecShape::Gpu => GPU_WORKGROUP,
+        MatvecShape::CpuAdapter => compiler.options.narrow_workgroup,
+    };
     let spec = KernelSpec::new(
         Shader::AttentionPartial,
         [
-            ("WORKGROUP", WORKGROUP),
+            ("WORKGROUP", workgroup),
             ("HEAD_DIM", head_dim),
             ("STRETCH", STRETCH),
         ],

@@ -1,6 +1,6 @@
 // Puts the stretches of attention_partial.wgsl together: a softmax over all positions. An invocation per value.
 //
-//   partials [heads, max_stretches, HEAD_DIM + 2]    y [heads, HEAD_DIM]
+//   partials [heads, max_stretches, HEAD_DIM + 4]    y [heads, HEAD_DIM]
 
 //!include state
 
@@ -27,15 +27,15 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         length = min(length, params.window);
     }
     let n = (length + STRETCH - 1u) / STRETCH;
-    let first = head * params.max_stretches * (HEAD_DIM + 2u);
+    let first = head * params.max_stretches * (HEAD_DIM + 4u);
     var largest = -3.4e38;
     for (var i = 0u; i < n; i++) {
-        largest = max(largest, partials[first + i * (HEAD_DIM + 2u) + HEAD_DIM]);
+        largest = max(largest, partials[first + i * (HEAD_DIM + 4u) + HEAD_DIM]);
     }
     var value = 0.0;
     var sum = 0.0;
     for (var i = 0u; i < n; i++) {
-        let row = first + i * (HEAD_DIM + 2u);
+        let row = first + i * (HEAD_DIM + 4u);
         let weight = exp(partials[row + HEAD_DIM] - largest);
         value += weight * partials[row + d];
         sum += weight * partials[row + HEAD_DIM + 1u];

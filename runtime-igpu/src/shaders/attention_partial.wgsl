@@ -4,9 +4,9 @@
 // attention_combine.wgsl puts the stretches together. So an invocation's work does not grow with the context.
 //
 //   query [heads, HEAD_DIM]    keys, values [kv_heads, capacity, HEAD_DIM]
-//   partials [heads, max_stretches, HEAD_DIM + 2]: weighted values, largest score, sum of exponentials
+//   partials [heads, max_stretches, HEAD_DIM + 4]: weighted values, largest score, sum of exponentials, padding
 //
-// window 0: all positions up to the new one are seen; else only the last `window` of them.
+// All in vectors of four floats. window 0: all positions up to the new one are seen; else only the last `window`.
 
 //!include state
 
@@ -20,12 +20,14 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<uniform> state: State;
-@group(0) @binding(2) var<storage, read> query: array<f32>;
-@group(0) @binding(3) var<storage, read> keys: array<f32>;
-@group(0) @binding(4) var<storage, read> values: array<f32>;
-@group(0) @binding(5) var<storage, read_write> partials: array<f32>;
+@group(0) @binding(2) var<storage, read> query: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> keys: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read> values: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read_write> partials: array<vec4<f32>>;
 
 //!include reduce
+
+const VECTORS: u32 = HEAD_DIM / 4u;
 
 var<workgroup> weights: array<f32, STRETCH>;
 
@@ -40,16 +42,19 @@ fn main(at: Invocation) {
     }
     let start = begin + stretch * STRETCH;
     let n = min(STRETCH, max(length, start) - start);
-    let cache = (head / params.group_size) * state.capacity * HEAD_DIM;
+    let cache = ((head / params.group_size) * state.capacity + start) * VECTORS;
 
+    var q: array<vec4<f32>, VECTORS>;
+    for (var d = 0u; d < VECTORS; d++) {
+        q[d] = query[head * VECTORS + d];
+    }
     var largest = -3.4e38;
     for (var i = at.lane; i < n; i += WORKGROUP) {
-        let row = cache + (start + i) * HEAD_DIM;
-        var score = 0.0;
-        for (var d = 0u; d < HEAD_DIM; d++) {
-            score += query[head * HEAD_DIM + d] * keys[row + d];
+        var products = vec4<f32>();
+        for (var d = 0u; d < VECTORS; d++) {
+            products += q[d] * keys[cache + i * VECTORS + d];
         }
-        score *= params.scale;
+        var score = dot(products, vec4<f32>(1.0)) * params.scale;
         if (params.softcap > 0.0) {
             score = params.softcap * tanh(clamp(score / params.softcap, -15.0, 15.0));
         }
@@ -66,16 +71,15 @@ fn main(at: Invocation) {
     // The barriers inside also publish the weights.
     sum = workgroup_sum(sum, at);
 
-    let out = (head * params.max_stretches + stretch) * (HEAD_DIM + 2u);
-    for (var d = at.lane; d < HEAD_DIM; d += WORKGROUP) {
-        var value = 0.0;
+    let out = (head * params.max_stretches + stretch) * (VECTORS + 1u);
+    for (var d = at.lane; d < VECTORS; d += WORKGROUP) {
+        var value = vec4<f32>();
         for (var i = 0u; i < n; i++) {
-            value += weights[i] * values[cache + (start + i) * HEAD_DIM + d];
+            value += weights[i] * values[cache + i * VECTORS + d];
         }
         partials[out + d] = value;
     }
     if (at.lane == 0u) {
-        partials[out + HEAD_DIM] = largest;
-        partials[out + HEAD_DIM + 1u] = sum;
+        partials[out + VECTORS] = vec4<f32>(largest, sum, 0.0, 0.0);
     }
 }
