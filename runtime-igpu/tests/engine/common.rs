@@ -36,10 +36,15 @@ pub struct Case {
     pub moments: [f64; 3],
 }
 
+/// A reference file.
+pub fn reference(name: &str) -> Value {
+    let path = fixtures().join("refs").join(format!("{name}.json"));
+    let text = std::fs::read_to_string(path).expect("the reference is there");
+    serde_json::from_str(&text).expect("the reference is JSON")
+}
+
 pub fn cases(name: &str) -> Vec<Case> {
-    let text = std::fs::read_to_string(fixtures().join("refs").join(format!("{name}.json")))
-        .expect("the reference is there");
-    let json: Value = serde_json::from_str(&text).expect("the reference is JSON");
+    let json = reference(name);
     let ids = |value: &Value| {
         value
             .as_array()
