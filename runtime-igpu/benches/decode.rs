@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use onnx_model::ModelFolder;
 use runtime_igpu::{IgpuOptions, IgpuPlan, MatvecShape, Probe, UploadPath};
-use scheduler::{InitGraph, InitMode};
+use scheduler::{InitGraph, InitMode, RunOptions};
 use serde_json::json;
 
 /// The matrix-vector product that the target is about.
@@ -154,7 +154,7 @@ fn init(arguments: &Arguments) -> Result<serde_json::Value, Box<dyn std::error::
     let planned = started.elapsed();
     let mut graph = InitGraph::new();
     let nodes = plan.add_to(&mut graph);
-    let run = graph.start(InitMode::Overlapped)?;
+    let run = graph.start_with(InitMode::Overlapped, RunOptions::new().record())?;
     let mut ready = run.ready().wait()?;
     let engine = nodes.finish(&mut ready)?;
     let device_ready = started.elapsed();

@@ -170,3 +170,11 @@ fn requests_that_do_not_fit_are_refused_and_change_nothing() {
     engine.reset();
     assert_eq!(engine.decode(5).expect("decodes"), expected);
 }
+
+#[test]
+fn the_engine_may_move_between_threads() {
+    fn check<T: Send + Sync>() {}
+    check::<IgpuEngine>();
+    check::<runtime_igpu::IgpuPlan>();
+    check::<runtime_igpu::IgpuError>();
+}
