@@ -7,7 +7,6 @@ use super::pip::Pip;
 use super::progress::{Progress, Step};
 use super::wheel::unpack;
 use onnx_model::gguf::{ConvertMode, GgufFile, convert};
-use runtime_npu::{LibrarySearch, OnnxRuntime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -69,25 +68,6 @@ impl Provisioner {
         let package = Package::onnxruntime()?;
         let folder = self.unpacked("onnxruntime/1.32.0", &package, file_name, progress)?;
         Ok(folder.join(file_name(&package.members[0].path)))
-    }
-
-    /// ONNX Runtime, loaded with a pool of `n_threads` threads: the first usable library of `ORT_DYLIB_PATH`, the
-    /// system, installed Python packages and the cache; if there is none, it is fetched.
-    ///
-    /// # Errors
-    /// If `ORT_DYLIB_PATH` names something unusable, or as [`Provisioner::onnxruntime`].
-    pub fn load_onnxruntime(&self, n_threads: usize, progress: &dyn Progress) -> anyhow::Result<OnnxRuntime> {
-        let mut search = LibrarySearch::from_environment(|name| std::env::var_os(name));
-        search.cache = Some(self.cache.root().into());
-        match OnnxRuntime::load(&search, n_threads) {
-            // Whoever names a library wants that one.
-            Err(error) if search.explicit.is_some() => Err(error.into()),
-            Err(_) => {
-                let library = self.onnxruntime(progress)?;
-                Ok(OnnxRuntime::load(&LibrarySearch::exactly(library), n_threads)?)
-            }
-            Ok(runtime) => Ok(runtime),
-        }
     }
 
     /// The folder of the QNN execution provider: `libonnxruntime_providers_qnn.so`, `libQnnHtp.so` and what they need.

@@ -3,12 +3,14 @@
 use super::config::genai_config;
 use super::data_file::{DataFile, write_floats};
 use super::graph::Attribute::{Float, Int};
-use super::graph::{Dim, GraphBuilder, MICROSOFT, value_info};
+use super::graph::{GraphBuilder, MICROSOFT};
+use super::interface::{inputs, outputs};
+use super::layer::AttentionInputs;
 use super::matrix::{QuantizedMatrix, ZeroPoints};
-use super::spec::{DecoderSpec, Linear, Norm, WeightSource};
+use super::spec::{DecoderSpec, Norm, WeightSource};
 use crate::dtype::DataType;
 use crate::error::{Error, Result};
-use crate::proto::{GraphProto, ModelProto, OperatorSetIdProto, ValueInfoProto};
+use crate::proto::{GraphProto, ModelProto, OperatorSetIdProto};
 use prost::Message;
 use std::path::Path;
 
@@ -58,25 +60,17 @@ pub fn write_decoder(
     write("genai_config.json", genai_config(spec, MODEL).as_bytes())
 }
 
-struct DecoderWriter<'a> {
-    spec: &'a DecoderSpec,
-    source: &'a mut dyn WeightSource,
+pub(super) struct DecoderWriter<'a> {
+    pub(super) spec: &'a DecoderSpec,
+    pub(super) source: &'a mut dyn WeightSource,
     progress: &'a mut dyn FnMut(WriteProgress),
     weights: u64,
-    graph: GraphBuilder,
-    data: DataFile,
-}
-
-/// The values that every attention node shares.
-struct AttentionInputs {
-    sequence_lengths: String,
-    total_length: String,
-    cos: String,
-    sin: String,
+    pub(super) graph: GraphBuilder,
+    pub(super) data: DataFile,
 }
 
 /// A quantized matrix in the data file: the inputs of its MatMulNBits after the activation, and its numbers.
-struct StoredMatrix {
+pub(super) struct StoredMatrix {
     inputs: Vec<String>,
     rows: usize,
     columns: usize,
@@ -142,44 +136,6 @@ impl DecoderWriter<'_> {
             opset_import: vec![opset("", 22), opset(MICROSOFT, 1)],
             ..ModelProto::default()
         })
-    }
-
-    /// From the attention mask, what GroupQueryAttention wants: last positions and total length.
-    fn attention_mask(&mut self) -> (String, String) {
-        let name = "/model/attn_mask_reformat/attn_mask_subgraph";
-        let to_int32 = [("to", Int(DataType::Int32 as i64))];
-        let one = self.graph.vector(&[1]);
-        let sum = self.graph.node(
-            "ReduceSum",
-            format!("{name}/ReduceSum"),
-            &["attention_mask", &one],
-        );
-        let sum = sum.attributes(&[("keepdims", Int(0))]).output();
-        let last = self
-            .graph
-            .node("Sub", format!("{name}/Sub"), &[&sum, &one])
-            .output();
-        let last = self
-            .graph
-            .node("Cast", format!("{name}/Sub/Cast"), &[&last])
-            .attributes(&to_int32)
-            .output();
-
-        let shape = self
-            .graph
-            .node("Shape", format!("{name}/Shape"), &["attention_mask"])
-            .output();
-        let one = self.graph.scalar(1);
-        let total = self
-            .graph
-            .node("Gather", format!("{name}/Gather"), &[&shape, &one]);
-        let total = total.attributes(&[("axis", Int(0))]).output();
-        let total = self
-            .graph
-            .node("Cast", format!("{name}/Gather/Cast"), &[&total])
-            .attributes(&to_int32)
-            .output();
-        (last, total)
     }
 
     /// The embedded tokens, and the lm_head when it shares the embedding's tensor.
@@ -280,7 +236,7 @@ impl DecoderWriter<'_> {
         Ok(output)
     }
 
-    fn rms_norm(&mut self, name: String, input: &str, weight: &str, output: &str) {
+    pub(super) fn rms_norm(&mut self, name: String, input: &str, weight: &str, output: &str) {
         let epsilon = self.spec.norm_epsilon;
         let node = self
             .graph
@@ -294,7 +250,7 @@ impl DecoderWriter<'_> {
     }
 
     /// Adds `branch` to the residual stream and norms the sum; gives both, the sum only where somebody needs it.
-    fn skip_norm(
+    pub(super) fn skip_norm(
         &mut self,
         name: &str,
         norm: Norm,
@@ -320,146 +276,13 @@ impl DecoderWriter<'_> {
         Ok((normed, sum))
     }
 
-    fn norm_weight(&mut self, name: String, norm: Norm) -> Result<String> {
+    pub(super) fn norm_weight(&mut self, name: String, norm: Norm) -> Result<String> {
         let values = self.source.norm(norm)?;
         expect_len(&name, values.len(), self.spec.norm_len(norm))?;
         self.data.floats(name, &[values.len()], &values)
     }
 
-    fn attention(&mut self, layer: usize, normed: &str, shared: &AttentionInputs) -> Result<String> {
-        let spec = self.spec;
-        let name = format!("/model/layers.{layer}/attn");
-        let mut packed = self.linear(layer, Linear::Qkv, normed)?;
-        if spec.qkv_bias {
-            let bias = self.source.qkv_bias(layer)?;
-            let bias_name = format!("{}.qkv_proj.Add.bias", dotted(&name));
-            expect_len(&bias_name, bias.len(), spec.linear_shape(Linear::Qkv).0)?;
-            let bias = self.data.floats(bias_name, &[bias.len()], &bias)?;
-            packed = self
-                .graph
-                .node("Add", format!("{name}/qkv_proj/Add"), &[&packed, &bias])
-                .output();
-        }
-        let [query, key, value] = if spec.qk_norm {
-            self.split_and_norm(layer, &name, &packed)?
-        } else {
-            [packed, String::new(), String::new()]
-        };
-        let (past_key, past_value) = (
-            kv_name("past_key_values", layer, "key"),
-            kv_name("past_key_values", layer, "value"),
-        );
-        let (present_key, present_value) = (
-            kv_name("present", layer, "key"),
-            kv_name("present", layer, "value"),
-        );
-        let output = format!("{name}/GroupQueryAttention/output_0");
-        let AttentionInputs {
-            sequence_lengths,
-            total_length,
-            cos,
-            sin,
-        } = shared;
-        let inputs = [
-            &query,
-            &key,
-            &value,
-            &past_key,
-            &past_value,
-            sequence_lengths,
-            total_length,
-            cos,
-            sin,
-        ]
-        .map(String::as_str);
-        let inputs = [&inputs[..], &["", "", ""]].concat();
-        let node = self
-            .graph
-            .node(
-                "GroupQueryAttention",
-                format!("{name}/GroupQueryAttention"),
-                &inputs,
-            )
-            .microsoft();
-        let attributes = [
-            ("num_heads", Int(spec.heads as i64)),
-            ("kv_num_heads", Int(spec.kv_heads as i64)),
-            ("scale", Float((spec.head_dim as f64).powf(-0.5) as f32)),
-            ("local_window_size", Int(-1)),
-            ("softcap", Float(0.0)),
-            ("do_rotary", Int(1)),
-            ("rotary_interleaved", Int(0)),
-        ];
-        node.attributes(&attributes)
-            .outputs(&[&output, &present_key, &present_value]);
-        self.linear(layer, Linear::Output, &output)
-    }
-
-    /// Qwen3: queries and keys are normed per head between projection and attention.
-    fn split_and_norm(&mut self, layer: usize, name: &str, packed: &str) -> Result<[String; 3]> {
-        let spec = self.spec;
-        let widths = [spec.heads, spec.kv_heads, spec.kv_heads].map(|heads| (heads * spec.head_dim) as i64);
-        let sizes = self.graph.vector(&widths);
-        let parts = [0, 1, 2].map(|part| format!("{name}/qkv_proj/Split/output_{part}"));
-        let split = self
-            .graph
-            .node("Split", format!("{name}/qkv_proj/Split"), &[packed, &sizes]);
-        split
-            .attributes(&[("axis", Int(-1))])
-            .outputs(&[&parts[0], &parts[1], &parts[2]]);
-
-        let [query, key, value] = parts;
-        let mut norm = |kind: &str, norm: Norm, input: &str, width: i64| {
-            let name = format!("{name}/{kind}");
-            let per_head = self.graph.vector(&[0, -1, spec.head_dim as i64]);
-            let reshaped = self
-                .graph
-                .node("Reshape", format!("{name}/Reshape_1"), &[input, &per_head])
-                .output();
-            let weight = self.norm_weight(format!("{}.layernorm.weight", dotted(&name)), norm)?;
-            let node_name = format!("{name}/SimplifiedLayerNormalization");
-            let normed = format!("{node_name}/output_0");
-            self.rms_norm(node_name, &reshaped, &weight, &normed);
-            let packed = self.graph.vector(&[0, -1, width]);
-            Ok(self
-                .graph
-                .node("Reshape", format!("{name}/Reshape_2"), &[&normed, &packed])
-                .output())
-        };
-        let query = norm("q_norm", Norm::Query(layer), &query, widths[0])?;
-        let key = norm("k_norm", Norm::Key(layer), &key, widths[1])?;
-        Ok([query, key, value])
-    }
-
-    fn mlp(&mut self, layer: usize, input: &str) -> Result<String> {
-        let name = format!("/model/layers.{layer}/mlp");
-        let gate = self.linear(layer, Linear::Gate, input)?;
-        let up = self.linear(layer, Linear::Up, input)?;
-        let sigmoid = self
-            .graph
-            .node("Sigmoid", format!("{name}/act_fn/Sigmoid"), &[&gate])
-            .output();
-        let activated = self
-            .graph
-            .node("Mul", format!("{name}/act_fn/Mul"), &[&gate, &sigmoid])
-            .output();
-        let product = self
-            .graph
-            .node("Mul", format!("{name}/Mul"), &[&activated, &up])
-            .output();
-        self.linear(layer, Linear::Down, &product)
-    }
-
-    fn linear(&mut self, layer: usize, linear: Linear, input: &str) -> Result<String> {
-        let name = format!("/model/layers.{layer}/{}/MatMul", linear.path());
-        let matrix = self.source.linear(layer, linear)?;
-        let stored = self.store(&dotted(&name), matrix, self.spec.linear_shape(linear))?;
-        let output = format!("{name}/output_0");
-        self.matmul(&format!("{name}_Q4"), input, &stored, &output);
-        Ok(output)
-    }
-
-    fn matmul(&mut self, name: &str, input: &str, matrix: &StoredMatrix, output: &str) {
+    pub(super) fn matmul(&mut self, name: &str, input: &str, matrix: &StoredMatrix, output: &str) {
         let mut inputs = vec![input];
         inputs.extend(matrix.inputs.iter().map(String::as_str));
         let attributes = [
@@ -477,7 +300,7 @@ impl DecoderWriter<'_> {
     }
 
     /// Writes a matrix to the data file.
-    fn store(
+    pub(super) fn store(
         &mut self,
         base: &str,
         matrix: QuantizedMatrix,
@@ -531,61 +354,13 @@ impl DecoderWriter<'_> {
 }
 
 /// A node's name as the builder turns it into a weight's name.
-fn dotted(name: &str) -> String {
+pub(super) fn dotted(name: &str) -> String {
     name.trim_matches('/').replace('/', ".")
 }
 
-fn expect_len(name: &str, len: usize, wanted: usize) -> Result<()> {
+pub(super) fn expect_len(name: &str, len: usize, wanted: usize) -> Result<()> {
     if len == wanted {
         return Ok(());
     }
     Err(Error::invalid_argument(format!("{len} elements given, expected {wanted}")).at_tensor(name))
-}
-
-fn kv_name(prefix: &str, layer: usize, part: &str) -> String {
-    format!("{prefix}.{layer}.{part}")
-}
-
-fn inputs(spec: &DecoderSpec) -> Vec<ValueInfoProto> {
-    let tokens = |name: &str, length| {
-        value_info(
-            name.into(),
-            DataType::Int64,
-            &[Dim::Symbol("batch_size"), Dim::Symbol(length)],
-        )
-    };
-    let mut inputs = vec![
-        tokens("input_ids", "sequence_length"),
-        tokens("attention_mask", "total_sequence_length"),
-    ];
-    inputs.extend(kv_infos(spec, "past_key_values", "past_sequence_length"));
-    inputs
-}
-
-fn outputs(spec: &DecoderSpec) -> Vec<ValueInfoProto> {
-    let dims = [
-        Dim::Symbol("batch_size"),
-        Dim::Symbol("sequence_length"),
-        Dim::Size(spec.vocab),
-    ];
-    let mut outputs = vec![value_info("logits".into(), DataType::Float32, &dims)];
-    outputs.extend(kv_infos(spec, "present", "total_sequence_length"));
-    outputs
-}
-
-/// All keys, then all values, as the builder orders them; it leaves the head dimension symbolic.
-fn kv_infos(spec: &DecoderSpec, prefix: &str, length: &'static str) -> Vec<ValueInfoProto> {
-    let info = |part: &str, layer| {
-        let dims = [
-            Dim::Symbol("batch_size"),
-            Dim::Size(spec.kv_heads),
-            Dim::Symbol(length),
-            Dim::Symbol("kv_cache_dim"),
-        ];
-        value_info(kv_name(prefix, layer, part), DataType::Float32, &dims)
-    };
-    ["key", "value"]
-        .iter()
-        .flat_map(|part| (0..spec.layers).map(move |layer| info(part, layer)))
-        .collect()
 }

@@ -4,6 +4,8 @@ mod config;
 mod data_file;
 mod decoder;
 mod graph;
+mod interface;
+mod layer;
 mod matrix;
 mod spec;
 mod staged;
