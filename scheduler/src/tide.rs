@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The lane's thread adds 2 for each finished node and learns from the same operation whether somebody
-//! waits; only then does it look at the list of waiters. See README.md beside this file for why no wake-up is lost.
+//! waits; only then does it look at the list of waiters. See executor/README.md for why no wake-up is lost.
 
 use crossbeam_utils::CachePadded;
 

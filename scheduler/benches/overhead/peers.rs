@@ -44,6 +44,13 @@ pub const PEERS: &[Peer] = &[
         round: hostlane::overlapped,
     },
     Peer {
+        name: "hostlane-warm",
+        has_lanes: true,
+        is_pinned: true,
+        max_nodes: UNLIMITED,
+        round: hostlane::warm,
+    },
+    Peer {
         name: "hostlane-recorded",
         has_lanes: true,
         is_pinned: true,

@@ -139,6 +139,13 @@ impl Cx {
         }
     }
 
+    /// Makes room for the notes on so many nodes, so that noting them down never copies.
+    pub(crate) fn reserve_notes(&mut self, n_nodes: u32) {
+        if let Some(log) = &mut self.log {
+            log.reserve(n_nodes as usize + 16);
+        }
+    }
+
     /// Turns to a lane. Its actions come along until [`leave`](Cx::leave).
     pub(crate) fn enter(&mut self, lane: LaneIndex, actions: &mut Actions) {
         std::mem::swap(&mut self.actions, actions);

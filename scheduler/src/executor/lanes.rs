@@ -14,6 +14,7 @@ use super::shared::Shared;
 pub(crate) fn run_device_lane(shared: Arc<Shared>, task: LaneTask, lane: Box<dyn UnboundLane>) {
     let mut cx = Cx::new(shared);
     let mut lane = RunningLane::new(task, lane.bind());
+    cx.reserve_notes(lane.task.plan.len());
     lane.enter(&mut cx);
     let waits_for_reads = cx.shared.rules.mode == InitMode::TwoPhase && cx.shared.starts_reading();
     if !waits_for_reads || cx.wait_for(0, 1) {
@@ -31,6 +32,7 @@ pub(crate) fn run_device_lane(shared: Arc<Shared>, task: LaneTask, lane: Box<dyn
 pub(crate) fn run_host_lane<'a>(shared: Arc<Shared>, task: LaneTask, lane: Box<dyn BoundLane + 'a>) {
     let mut cx = Cx::new(shared);
     let mut lane = RunningLane::new(task, lane);
+    cx.reserve_notes(lane.task.plan.len());
     lane.enter(&mut cx);
     if cx.shared.rules.mode == InitMode::TwoPhase {
         cx.hold_until_phase_end();

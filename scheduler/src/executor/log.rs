@@ -57,6 +57,11 @@ impl Log {
         }
     }
 
+    /// Makes room for so many more nodes.
+    pub(crate) fn reserve(&mut self, n_nodes: usize) {
+        self.entries.reserve(n_nodes);
+    }
+
     #[inline]
     pub(crate) fn node(&mut self, lane: u32, pos: Pos, start: u64, end: u64, ending: Ending) {
         self.entries.push(Entry::Node {

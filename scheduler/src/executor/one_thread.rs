@@ -11,6 +11,7 @@ use crate::sync::Arc;
 /// Runs every lane from beginning to end on the calling thread. The host lane comes first.
 pub(crate) fn run_all(shared: Arc<Shared>, mut lanes: Vec<RunningLane<'_>>) {
     let mut cx = Cx::new(shared);
+    cx.reserve_notes(cx.shared.topology.nodes.len() as u32);
     cx.look_for_subscriber();
     match cx.shared.rules.mode {
         InitMode::Serial => run_serial(&mut lanes, &mut cx),
