@@ -218,7 +218,7 @@ impl Ready {
                 let devices = self.shared.stores[lane as usize].devices.as_ref();
                 devices.expect("a device lane has device values").slot(index)
             }
-            Place::Plain { lane, index } => self.shared.stores[lane as usize].outlets[index as usize].slot(),
+            Place::Plain { lane, index } => self.shared.stores[lane as usize].plains.outlet(index).slot(),
             Place::Host { .. } => {
                 let name = topology.name(node.id.0);
                 return Err(InitError::misuse(format!(

@@ -56,6 +56,7 @@ impl fmt::Display for Stall {
 
 /// After how long, and whom to tell.
 #[derive(Clone)]
+#[cfg_attr(shuttle, allow(dead_code, reason = "there is no time to watch"))]
 pub(crate) struct StallNotice {
     pub(crate) after: Duration,
     pub(crate) tell: Arc<dyn Fn(&Stall) + Send + Sync>,

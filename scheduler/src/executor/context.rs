@@ -488,6 +488,12 @@ impl Cx {
 
     fn wait_for_tide(&self, lane: LaneIndex, need: u32) -> bool {
         let tide = &self.shared.lanes[lane as usize].tide;
+        for _ in 0..self.shared.spins {
+            if tide.reached() >= need {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
         for _ in 0..YIELDS {
             if tide.reached() >= need {
                 return true;

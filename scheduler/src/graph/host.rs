@@ -167,7 +167,8 @@ pub(crate) struct HostHalf<H: HostLane> {
     next_job: usize,
     /// Host values by lane, and the values of plain nodes: for the rollback.
     pub(crate) stores: Vec<Option<Arc<dyn HostStore>>>,
-    pub(crate) outlets: Vec<Arc<dyn Outlet>>,
+    outlets: Vec<Arc<dyn Outlet>>,
+    frozen_outlets: Arc<Vec<Arc<dyn Outlet>>>,
     hint: usize,
 }
 
@@ -180,6 +181,7 @@ impl<H: HostLane> HostHalf<H> {
             next_job: 0,
             stores: Vec::new(),
             outlets: Vec::new(),
+            frozen_outlets: Arc::default(),
             hint: 0,
         }
     }
@@ -217,6 +219,12 @@ impl<H: HostLane> HostHalf<H> {
         let pos = self.items.len();
         self.items.push(Item { kind, index });
         pos
+    }
+
+    /// The list is complete: gives the values of its plain nodes to share.
+    pub(crate) fn freeze(&mut self) -> Arc<Vec<Arc<dyn Outlet>>> {
+        self.frozen_outlets = Arc::new(std::mem::take(&mut self.outlets));
+        self.frozen_outlets.clone()
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -287,7 +295,7 @@ impl<H: HostLane> BoundLane for HostHalf<H> {
             HostItem::Operator(lane) | HostItem::Borrowed(lane) => self.stores[lane as usize]
                 .as_ref()
                 .is_some_and(|store| store.discard_host(item.index)),
-            HostItem::Plain => self.outlets[item.index as usize].discard(),
+            HostItem::Plain => self.frozen_outlets[item.index as usize].discard(),
         }
     }
 

@@ -14,7 +14,7 @@ use topology::{Name, NodeEntry};
 
 use crate::event::{BarrierId, LaneOrder, NodeId};
 use crate::lane::UnboundLane;
-use crate::lane::plain::{Outlet, PlainCell};
+use crate::lane::plain::{PlainCell, PlainStore};
 use crate::lane::typed::{DeviceStore, HostStore, TypedLane};
 use crate::operator::{BoxError, OperatorType};
 use crate::ready::LanePlan;
@@ -78,7 +78,8 @@ struct LaneDraft {
     /// Nothing for the host lane.
     body: Option<Box<dyn UnboundLane>>,
     devices: Option<Arc<dyn DeviceStore>>,
-    outlets: Vec<Arc<dyn Outlet>>,
+    /// Nothing for the host lane.
+    plains: Option<Arc<dyn PlainStore>>,
 }
 
 impl InitGraph {
@@ -254,8 +255,8 @@ impl<H: HostLane> InitGraph<H> {
                 plan: LanePlan::default(),
                 names: Vec::new(),
                 devices: Some(lane.core.devices.clone()),
+                plains: Some(lane.frozen_plains.clone()),
                 body: Some(Box::new(lane)),
-                outlets: Vec::new(),
             });
         }
         Lane::new(self.id, first, n_stripes)
@@ -329,9 +330,8 @@ impl<H: HostLane> InitGraph<H> {
     ) -> NodeRef<V> {
         let (inbox, deps) = self.subscribe(deps);
         let lane = self.deal(lane);
-        let cell = Arc::new(PlainCell::new(setup, inbox));
-        let index = self.typed::<T>(lane).push_plain(cell.clone());
-        self.lanes[lane as usize].outlets.push(cell);
+        let cell = Box::new(PlainCell::new(setup, inbox));
+        let index = self.typed::<T>(lane).push_plain(cell);
         let id = self.push_device(lane, 0, name.into(), NodeEntry::new);
         self.depend(id, deps);
         NodeRef::new(id, self.id, Place::Plain { lane, index })
@@ -461,8 +461,7 @@ impl<H: HostLane> InitGraph<H> {
         job: Box<H::Job>,
         slot: Arc<Slot<V>>,
     ) -> NodeRef<V> {
-        let (pos, index) = self.host.push_plain(job, slot.clone());
-        self.lanes[0].outlets.push(slot);
+        let (pos, index) = self.host.push_plain(job, slot);
         let id = NodeId(self.nodes.len() as u32);
         self.nodes.push(NodeEntry::new(0, pos));
         self.host_names.push((id.0, name));
@@ -483,7 +482,7 @@ impl LaneDraft {
             names: Vec::new(),
             body: None,
             devices: None,
-            outlets: Vec::new(),
+            plains: None,
         }
     }
 }

@@ -262,13 +262,14 @@ impl<H: HostLane> InitGraph<H> {
     }
 
     fn into_parts(
-        self,
+        mut self,
         mode: InitMode,
         options: RunOptions,
         actions: Vec<Actions>,
         lane_shareds: Box<[LaneShared]>,
         barriers: Vec<BarrierCore>,
     ) -> Parts<H> {
+        let host_outlets = self.host.freeze();
         let mut names = Vec::new();
         let mut stores = Vec::new();
         let mut host_task = None;
@@ -283,7 +284,7 @@ impl<H: HostLane> InitGraph<H> {
                 names: nodes,
                 body,
                 devices,
-                outlets,
+                plains,
                 ..
             } = draft;
             let order = if mode.has_lane_threads() {
@@ -298,7 +299,10 @@ impl<H: HostLane> InitGraph<H> {
                 stripe,
                 nodes,
             });
-            stores.push(LaneStore { devices, outlets });
+            stores.push(LaneStore {
+                devices,
+                plains: plains.unwrap_or_else(|| host_outlets.clone()),
+            });
             let task = LaneTask {
                 lane: lane as u32,
                 plan,

@@ -9,6 +9,7 @@ use crate::graph::deps::Inbox;
 use crate::operator::BoxError;
 use crate::ready::Pos;
 use crate::slot::Slot;
+use crate::sync::{Arc, OnceLock};
 
 /// Where a node's value waits to be taken.
 pub(crate) trait Outlet: Send + Sync {
@@ -29,10 +30,46 @@ impl<V: Send + 'static> Outlet for Slot<V> {
 }
 
 /// A plain node as a lane with state `L` sees it.
-pub(crate) trait PlainNode<L>: Send + Sync {
+pub(crate) trait PlainNode<L>: Outlet {
     fn run(&self, lane: &mut L, pos: Pos, cx: &mut Cx) -> Result<(), Fault>;
     /// Drops the closure if it never ran, and the value if nobody took it.
-    fn discard(&self) -> bool;
+    fn discard_all(&self) -> bool;
+}
+
+/// A lane's plain nodes, complete when the graph is.
+pub(crate) struct Plains<L>(OnceLock<Vec<Box<dyn PlainNode<L>>>>);
+
+impl<L> Plains<L> {
+    pub(crate) fn new() -> Self {
+        Plains(OnceLock::new())
+    }
+
+    pub(crate) fn set(&self, nodes: Vec<Box<dyn PlainNode<L>>>) {
+        if self.0.set(nodes).is_err() {
+            unreachable!("a lane is frozen once");
+        }
+    }
+
+    pub(crate) fn nodes(&self) -> &[Box<dyn PlainNode<L>>] {
+        self.0.get().expect("the graph has been started")
+    }
+}
+
+/// The values of a lane's plain nodes, whatever the lane's state.
+pub(crate) trait PlainStore: Send + Sync {
+    fn outlet(&self, index: u32) -> &dyn Outlet;
+}
+
+impl<L> PlainStore for Plains<L> {
+    fn outlet(&self, index: u32) -> &dyn Outlet {
+        &*self.nodes()[index as usize]
+    }
+}
+
+impl PlainStore for Vec<Arc<dyn Outlet>> {
+    fn outlet(&self, index: u32) -> &dyn Outlet {
+        &*self[index as usize]
+    }
 }
 
 /// A plain node: one allocation for the closure, what it waits for, and what it gives.
@@ -82,7 +119,7 @@ where
         Ok(())
     }
 
-    fn discard(&self) -> bool {
+    fn discard_all(&self) -> bool {
         drop(self.body.take());
         Outlet::discard(self)
     }

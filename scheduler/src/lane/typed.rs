@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::items::{Item, Items};
-use super::plain::{PlainNode, flatten};
+use super::plain::{PlainNode, Plains, flatten};
 use super::{BoundLane, UnboundLane};
 use crate::error::Fault;
 use crate::executor::context::Cx;
@@ -73,7 +73,8 @@ pub(crate) struct TypedLane<T: OperatorType> {
     pub(crate) core: Arc<LaneCore<T>>,
     items: Items<DeviceItem>,
     n_operators: u32,
-    plains: Vec<Arc<dyn PlainNode<T::Lane>>>,
+    plains: Vec<Box<dyn PlainNode<T::Lane>>>,
+    pub(crate) frozen_plains: Arc<Plains<T::Lane>>,
 }
 
 impl<T: OperatorType> TypedLane<T> {
@@ -88,6 +89,7 @@ impl<T: OperatorType> TypedLane<T> {
             items: Items::new(),
             n_operators: 0,
             plains: Vec::new(),
+            frozen_plains: Arc::new(Plains::new()),
         }
     }
 
@@ -103,7 +105,7 @@ impl<T: OperatorType> TypedLane<T> {
     }
 
     /// Adds a plain node and returns its index among the lane's plain nodes.
-    pub(crate) fn push_plain(&mut self, node: Arc<dyn PlainNode<T::Lane>>) -> u32 {
+    pub(crate) fn push_plain(&mut self, node: Box<dyn PlainNode<T::Lane>>) -> u32 {
         let index = self.plains.len() as u32;
         self.plains.push(node);
         self.items.push(Item {
@@ -118,6 +120,7 @@ impl<T: OperatorType> UnboundLane for TypedLane<T> {
     fn freeze(&mut self) {
         self.core.hosts.allocate(self.n_operators);
         self.core.devices.allocate(self.n_operators);
+        self.frozen_plains.set(std::mem::take(&mut self.plains));
     }
 
     fn bind(self: Box<Self>) -> Box<dyn BoundLane> {
@@ -178,7 +181,7 @@ impl<T: OperatorType> OpenLane<T> {
         let state = self.state.as_mut().expect("a lane is open before its first node");
         cx.begin(pos);
         let span = cx.span(pos);
-        let outcome = self.lane.plains[index as usize].run(state, pos, cx);
+        let outcome = self.lane.frozen_plains.nodes()[index as usize].run(state, pos, cx);
         drop(span);
         match outcome {
             Ok(()) => cx.finish(pos),
@@ -227,7 +230,7 @@ impl<T: OperatorType> BoundLane for OpenLane<T> {
             DeviceItem::Operator => self.lane.core.devices.slots()[item.index as usize]
                 .take()
                 .is_some(),
-            DeviceItem::Plain => self.lane.plains[item.index as usize].discard(),
+            DeviceItem::Plain => self.lane.frozen_plains.nodes()[item.index as usize].discard_all(),
         }
     }
 
