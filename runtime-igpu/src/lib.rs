@@ -55,7 +55,7 @@
 //!
 //! All arithmetic is float32. Weights, scales and zero points stay on the device as the model has them: 4 or 8 bits in
 //! blocks of 16 to 1024, packed or float zero points, float32, float16 or bfloat16 scales. Small float constants
-//! become float32.
+//! become float32. Float matrices are read as they are.
 //!
 //! # Two shapes of kernels
 //!

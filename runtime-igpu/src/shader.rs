@@ -20,9 +20,11 @@ pub(crate) enum Access {
 pub(crate) enum Shader {
     MatvecBlocks,
     MatvecWords,
+    MatvecFloat,
     RmsNorm,
     SkipRmsNorm,
     EmbedFloat,
+    EmbedColumns,
     EmbedQuantized,
     RopeAppend,
     AttentionPartial,
@@ -40,9 +42,11 @@ impl Shader {
         match self {
             Shader::MatvecBlocks => "matvec_blocks",
             Shader::MatvecWords => "matvec_words",
+            Shader::MatvecFloat => "matvec_float",
             Shader::RmsNorm => "rms_norm",
             Shader::SkipRmsNorm => "skip_rms_norm",
             Shader::EmbedFloat => "embed_float",
+            Shader::EmbedColumns => "embed_columns",
             Shader::EmbedQuantized => "embed_quantized",
             Shader::RopeAppend => "rope_append",
             Shader::AttentionPartial => "attention_partial",
@@ -60,9 +64,13 @@ impl Shader {
         use Access::{Read, Uniform, Write};
         match self {
             Shader::MatvecBlocks | Shader::MatvecWords => &[Uniform, Read, Read, Read, Read, Write],
-            Shader::RmsNorm | Shader::Gated | Shader::Binary => &[Uniform, Read, Read, Write],
+            Shader::MatvecFloat | Shader::RmsNorm | Shader::Gated | Shader::Binary => {
+                &[Uniform, Read, Read, Write]
+            }
             Shader::SkipRmsNorm => &[Uniform, Read, Read, Read, Write, Write],
-            Shader::EmbedFloat | Shader::AttentionCombine => &[Uniform, Uniform, Read, Write],
+            Shader::EmbedFloat | Shader::EmbedColumns | Shader::AttentionCombine => {
+                &[Uniform, Uniform, Read, Write]
+            }
             Shader::EmbedQuantized | Shader::AttentionPartial => &[Uniform, Uniform, Read, Read, Read, Write],
             Shader::RopeAppend => &[
                 Uniform, Uniform, Read, Read, Read, Read, Read, Write, Write, Write,
@@ -73,7 +81,10 @@ impl Shader {
 
     /// Whether this is a matrix-vector product.
     pub(crate) fn is_matvec(self) -> bool {
-        matches!(self, Shader::MatvecBlocks | Shader::MatvecWords)
+        matches!(
+            self,
+            Shader::MatvecBlocks | Shader::MatvecWords | Shader::MatvecFloat
+        )
     }
 
     fn source(self) -> &'static str {
@@ -155,11 +166,13 @@ fn snippet(name: &str) -> Option<&'static str> {
         "attention_partial",
         "binary",
         "copy",
+        "embed_columns",
         "embed_float",
         "embed_quantized",
         "floats",
         "gated",
         "matvec_bindings",
+        "matvec_float",
         "matvec_words",
         "matvec_blocks",
         "quantized",

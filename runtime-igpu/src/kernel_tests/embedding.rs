@@ -13,6 +13,7 @@ pub(super) fn check(rig: &Rig) {
     for kind in [ScaleType::Float32, ScaleType::Float16, ScaleType::BFloat16] {
         check_float(rig, kind);
     }
+    check_columns(rig);
     for (bits, block, zeros) in [(4, 32, 0), (4, 32, 1), (8, 16, 1), (8, 32, 0)] {
         check_quantized(rig, bits, block, zeros);
     }
@@ -68,6 +69,30 @@ fn check_float(rig: &Rig, kind: ScaleType) {
             "a row of another part is left alone"
         );
     }
+}
+
+/// Two parts of a table `[size, tokens]`, looked up by column.
+fn check_columns(rig: &Rig) {
+    let (size, tokens) = (30, 7);
+    let table = noise(1, size * tokens);
+    let spec = KernelSpec::new(Shader::EmbedColumns, [("TABLE_TYPE", 0), ("WORKGROUP", 64)]);
+    let mut y = vec![0.0; size];
+    for (first, rows) in [(0, 12), (12, 18)] {
+        let params = [tokens as u32, first as u32, rows as u32];
+        let reads: &[&[u8]] = &[bytes(&table[first * tokens..(first + rows) * tokens])];
+        y = rig
+            .run(&Run {
+                spec: &spec,
+                params: &params,
+                state: [4, 0, 0],
+                reads,
+                writes: &[&y],
+                grid: [1, 1, 1],
+            })
+            .remove(0);
+    }
+    let want: Vec<f64> = (0..size).map(|i| f64::from(table[i * tokens + 4])).collect();
+    assert_close(&y, &want, 0.0, "a column of two parts");
 }
 
 fn check_quantized(rig: &Rig, bits: usize, block: usize, zeros: u32) {

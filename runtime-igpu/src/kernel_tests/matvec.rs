@@ -4,7 +4,7 @@ use half::{bf16, f16};
 
 use crate::ops::{MatvecChoice, ScaleType};
 use crate::options::MatvecShape;
-use crate::shader::Shader;
+use crate::shader::{KernelSpec, Shader};
 use crate::testing::{Rig, Run, assert_close, bytes, noise, noise_bytes};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -131,11 +131,60 @@ pub(super) fn check(rig: &Rig) {
             ..BASE
         },
     ];
+    for kind in [ScaleType::Float32, ScaleType::Float16, ScaleType::BFloat16] {
+        check_float(rig, kind);
+    }
     for case in cases {
         for shape in [MatvecShape::Gpu, MatvecShape::CpuAdapter] {
             check_case(rig, case, shape);
         }
     }
+}
+
+/// MatMul's float weights `[k, n]`, in one part and in two.
+fn check_float(rig: &Rig, kind: ScaleType) {
+    let (k, n, x_offset) = (50, 70, 2);
+    let x = noise(1, x_offset + k);
+    let (weights, weight_bytes) = floats(kind, &noise(2, k * n));
+    let want: Vec<f64> = (0..n)
+        .map(|column| {
+            (0..k)
+                .map(|row| f64::from(x[x_offset + row]) * weights[row * n + column])
+                .sum()
+        })
+        .collect();
+    let spec = KernelSpec::new(
+        Shader::MatvecFloat,
+        [("WEIGHT_TYPE", kind as u32), ("WORKGROUP", 64)],
+    );
+    let part = |first: usize, rows: usize, y: &[f32]| {
+        let bytes_per_row = n * kind.bytes() as usize;
+        let held = &weight_bytes[first * bytes_per_row..(first + rows) * bytes_per_row];
+        let params = [n as u32, first as u32, rows as u32, x_offset as u32, 2];
+        let run = Run {
+            spec: &spec,
+            params: &params,
+            state: [0; 3],
+            reads: &[bytes(&x), held],
+            writes: &[y],
+            grid: [2, 1, 1],
+        };
+        rig.run(&run).remove(0)
+    };
+    // What a buffer held before does not matter to the first part.
+    assert_close(
+        &part(0, k, &vec![9.0; n]),
+        &want,
+        1e-5,
+        &format!("{kind:?} in one part"),
+    );
+    let first = part(0, 20, &vec![9.0; n]);
+    assert_close(
+        &part(20, k - 20, &first),
+        &want,
+        1e-5,
+        &format!("{kind:?} in two parts"),
+    );
 }
 
 fn check_case(rig: &Rig, case: Case, shape: MatvecShape) {

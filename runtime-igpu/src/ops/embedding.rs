@@ -2,7 +2,7 @@
 
 use onnx_model::{DataType, Node};
 
-use super::matmul::{Quantized, ScaleType};
+use super::matmul::{FloatMatrix, Quantized, ScaleType};
 use super::only_attributes;
 use crate::error::{IgpuError, Kind, Result};
 use crate::program::{Binding, Compiler, Value, View, model_error, required, unsupported};
@@ -16,6 +16,7 @@ pub(super) fn gather(compiler: &mut Compiler, node: &Node) -> Result<()> {
     let (table, indices) = (required(node, 0)?, required(node, 1)?);
     let value = match (compiler.value(table)?, compiler.value(indices)?) {
         (Value::Constant(_), Value::Tokens) if axis == 0 => Value::Data(float_table(compiler, table)?),
+        (Value::Transposed(name), Value::Tokens) if axis == 0 => Value::Data(float_columns(compiler, &name)?),
         (Value::MaskShape, Value::Constant(_)) if compiler.integers(indices)? == [1] => Value::TotalLength,
         // One token is decoded at a time: its only position is the last.
         (Value::Data(view), Value::Constant(_))
@@ -64,6 +65,26 @@ fn float_table(compiler: &mut Compiler, name: &str) -> Result<View> {
             params,
             bindings,
             size as u32,
+        );
+    }
+    Ok(y)
+}
+
+/// A lookup in the transpose of a table `[size, tokens]`, which the last product shares.
+fn float_columns(compiler: &mut Compiler, name: &str) -> Result<View> {
+    let matrix = FloatMatrix::new(compiler, name)?;
+    let y = compiler.new_value(matrix.rows as u32);
+    for part in matrix.parts() {
+        let params = vec![matrix.columns as u32, part.first as u32, part.rows as u32];
+        let weight = Binding::Weight(matrix.weight, part.index);
+        let bindings = vec![Binding::Params, Binding::State, weight, Binding::Slot(y.base)];
+        let constants = [("TABLE_TYPE", matrix.kind as u32)];
+        compiler.emit_elementwise(
+            Shader::EmbedColumns,
+            &constants,
+            params,
+            bindings,
+            part.rows as u32,
         );
     }
     Ok(y)

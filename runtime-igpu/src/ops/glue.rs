@@ -21,6 +21,16 @@ pub(super) fn compile(compiler: &mut Compiler, node: &Node) -> Result<()> {
             compiler.define(node.output(0).unwrap_or_default(), value);
             Ok(())
         }
+        "Transpose" => {
+            let value = match compiler.value(required(node, 0)?)? {
+                Value::Constant(name) if node.ints_opt("perm").map_err(model_error)? == Some(&[1, 0]) => {
+                    Value::Transposed(name)
+                }
+                other => return Err(unsupported(format!("Transpose of {}", other.what()))),
+            };
+            compiler.define(node.output(0).unwrap_or_default(), value);
+            Ok(())
+        }
         "Shape" => {
             let value = match compiler.value(required(node, 0)?)? {
                 Value::Mask => Value::MaskShape,
@@ -71,7 +81,7 @@ fn check_view(node: &Node, value: &Value) -> Result<()> {
     let float = matches!(to, FLOAT | FLOAT16 | BFLOAT16);
     let fits = match value {
         Value::Data(_) | Value::Activated(..) => float,
-        Value::Constant(_) => false,
+        Value::Constant(_) | Value::Transposed(_) => false,
         _ => matches!(to, INT32 | INT64),
     };
     if fits {

@@ -128,15 +128,7 @@ impl Quantized {
 
     /// The parts that the binding limit makes.
     pub(crate) fn parts(&self) -> Vec<Part> {
-        let starts = (0..self.rows).step_by(self.rows_per_part as usize);
-        starts
-            .enumerate()
-            .map(|(index, first)| Part {
-                index,
-                first,
-                rows: self.rows_per_part.min(self.rows - first),
-            })
-            .collect()
+        parts(self.rows, self.rows_per_part)
     }
 
     /// Bindings of weights, scales and zero points; without zero points something else fills the place.
@@ -155,6 +147,106 @@ impl Quantized {
         ]
     }
 }
+
+fn parts(rows: u64, rows_per_part: u64) -> Vec<Part> {
+    let part = |(index, first): (usize, u64)| Part {
+        index,
+        first,
+        rows: rows_per_part.min(rows - first),
+    };
+    (0..rows)
+        .step_by(rows_per_part as usize)
+        .enumerate()
+        .map(part)
+        .collect()
+}
+
+/// A float matrix on the device, in the model's layout `[rows, columns]`.
+pub(crate) struct FloatMatrix {
+    pub(crate) rows: u64,
+    pub(crate) columns: u64,
+    rows_per_part: u64,
+    pub(crate) kind: ScaleType,
+    pub(crate) weight: WeightId,
+}
+
+impl FloatMatrix {
+    /// Has the constant uploaded.
+    pub(crate) fn new(compiler: &mut Compiler, name: &str) -> Result<Self> {
+        let matrix = compiler.constant(name)?;
+        let kind = ScaleType::of(matrix.dtype)
+            .ok_or_else(|| unsupported(format!("matrix {} of {}", matrix.name, matrix.dtype)))?;
+        let &[rows, columns] = &matrix.shape[..] else {
+            return Err(unsupported(format!(
+                "matrix {} of shape {:?}",
+                matrix.name, matrix.shape
+            )));
+        };
+        let rows_per_part = compiler.rows_per_part(rows, columns * kind.bytes())?;
+        let weight = compiler.raw_weight(&matrix, rows, rows_per_part)?;
+        Ok(Self {
+            rows,
+            columns,
+            rows_per_part,
+            kind,
+            weight,
+        })
+    }
+
+    /// The parts that the binding limit makes.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        parts(self.rows, self.rows_per_part)
+    }
+}
+
+/// MatMul with a constant matrix.
+pub(super) fn float(compiler: &mut Compiler, node: &Node) -> Result<()> {
+    only_attributes(node, &[])?;
+    let x = compiler.input(node, 0)?;
+    let name = required(node, 1)?;
+    match compiler.value(name)? {
+        Value::Constant(_) => {}
+        other => return Err(unsupported(format!("MatMul with {}", other.what()))),
+    }
+    let matrix = FloatMatrix::new(compiler, name)?;
+    if u64::from(x.len) != matrix.rows {
+        return Err(IgpuError::new(
+            Kind::Model,
+            format!("MatMul of {} values with {} rows", x.len, matrix.rows),
+        ));
+    }
+    let y = compiler.new_value(matrix.columns as u32);
+    let spec = KernelSpec::new(
+        Shader::MatvecFloat,
+        [
+            ("WEIGHT_TYPE", matrix.kind as u32),
+            ("WORKGROUP", FLOAT_WORKGROUP),
+        ],
+    );
+    for part in matrix.parts() {
+        let (grid, groups_x) = compiler.wide_grid((matrix.columns as u32).div_ceil(FLOAT_WORKGROUP));
+        let params = vec![
+            matrix.columns as u32,
+            part.first as u32,
+            part.rows as u32,
+            x.offset,
+            groups_x,
+        ];
+        let weight = Binding::Weight(matrix.weight, part.index);
+        let bindings = vec![
+            Binding::Params,
+            Binding::Slot(x.base),
+            weight,
+            Binding::Slot(y.base),
+        ];
+        compiler.emit(spec.clone(), params, bindings, grid);
+    }
+    compiler.define(node.output(0).unwrap_or_default(), Value::Data(y));
+    Ok(())
+}
+
+/// Invocations of a workgroup of the product with float weights.
+const FLOAT_WORKGROUP: u32 = 64;
 
 fn expect(constant: &ConstantInfo, type_fits: bool, len: u64) -> Result<()> {
     if type_fits && constant.len() == len {

@@ -25,6 +25,7 @@ pub(crate) fn compile_node(compiler: &mut Compiler, node: &Node) -> Result<()> {
     let contrib = node.domain == "com.microsoft";
     match node.op_type.as_str() {
         "MatMulNBits" if contrib => matmul::compile(compiler, node),
+        "MatMul" => matmul::float(compiler, node),
         "GroupQueryAttention" if contrib => attention::compile(compiler, node),
         "SimplifiedLayerNormalization" => norm::simplified(compiler, node),
         "SkipSimplifiedLayerNormalization" if contrib => norm::skip_simplified(compiler, node),

@@ -33,6 +33,8 @@ pub(crate) enum Value {
     Activated(Activation, View),
     /// A constant of the model, by its tensor's name; a reshaped one is the same bytes.
     Constant(String),
+    /// The transpose of a constant matrix.
+    Transposed(String),
     /// The token to decode.
     Tokens,
     /// The attention mask, which is all ones up to the new token.
@@ -57,6 +59,7 @@ impl Value {
         match self {
             Value::Data(_) | Value::Activated(..) => "computed floats",
             Value::Constant(_) => "a constant",
+            Value::Transposed(_) => "a transposed constant",
             Value::Tokens => "the token ids",
             Value::Mask => "the attention mask",
             Value::MaskShape => "the attention mask's shape",
