@@ -44,7 +44,10 @@ impl Cache {
             })
             .or_else(|| folder("HOME").map(|home| home.join(".cache").join("hostlane")));
         let message = "no cache folder: neither HOSTLANE_CACHE nor XDG_CACHE_HOME nor HOME is set; set HOSTLANE_CACHE to a folder";
-        root.map(Cache::at)
+        // A relative path means the same to everybody who is told of it.
+        let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+        root.map(absolute)
+            .map(Cache::at)
             .ok_or_else(|| ProvisionError::new(Kind::Cache, message))
     }
 
