@@ -327,6 +327,44 @@ mod tests {
         assert!(LayerCache::new(&rig.gpu, shape, 0, 16).is_err_and(|error| error.is_device_lost()));
     }
 
+    #[test]
+    fn a_device_that_does_not_finish_is_an_error() {
+        let options = IgpuOptions::default();
+        let Ok(adapter) = IgpuAdapter::find(&options) else {
+            eprintln!("not exercised: devices that do not finish: no adapter");
+            return;
+        };
+        if !adapter.is_cpu() {
+            eprintln!("not exercised: devices that do not finish: only a CPU adapter is slow enough");
+            return;
+        }
+        let gpu = Gpu::open(&adapter, Duration::ZERO).expect("opens");
+        let usage = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+        let descriptor = wgpu::BufferDescriptor {
+            label: None,
+            size: 64 << 20,
+            usage,
+            mapped_at_creation: false,
+        };
+        let commands = gpu.checked(|device| {
+            let (a, b) = (
+                device.create_buffer(&descriptor),
+                device.create_buffer(&descriptor),
+            );
+            let mut encoder = device.create_command_encoder(&Default::default());
+            // 16 GiB, which no CPU copies within one wait.
+            for _ in 0..128 {
+                encoder.copy_buffer_to_buffer(&a, 0, &b, 0, 64 << 20);
+                encoder.copy_buffer_to_buffer(&b, 0, &a, 0, 64 << 20);
+            }
+            encoder.finish()
+        });
+        let submission = gpu.submit([commands.expect("records")]).expect("submits");
+        let error = gpu.wait(&submission).expect_err("it takes longer than no time");
+        assert!(error.is_stalled(), "{error:?}");
+        assert!(error.to_string().contains("did not finish within"), "{error}");
+    }
+
     /// In a process of its own whose address space is small; by itself it only checks that small caches fit.
     #[test]
     fn caches_are_allocated_until_memory_ends() {

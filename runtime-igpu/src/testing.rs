@@ -97,6 +97,34 @@ impl Rig {
             .collect()
     }
 
+    /// The bytes of a weight, copied out by a kernel, since a weight's buffer is for kernels only.
+    pub(crate) fn copy_out(&self, weight: &wgpu::Buffer) -> Vec<u8> {
+        let vectors = (weight.size() / 16) as u32;
+        let spec = KernelSpec::new(crate::shader::Shader::Copy, [("WORKGROUP", 64)]);
+        let kernel =
+            Kernel::compile(&self.gpu, &spec, &spec.compose(self.subgroups)).expect("the kernel compiles");
+        let mut params = vec![0u32; PARAMS_BYTES as usize / 4];
+        let groups = vectors.div_ceil(64);
+        params[..2].copy_from_slice(&[vectors, groups.min(4096)]);
+        let params = self.buffer(bytemuck::cast_slice(&params), wgpu::BufferUsages::UNIFORM);
+        let sink = self.buffer(
+            &vec![0; weight.size() as usize],
+            wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC,
+        );
+        let buffers = [&params, weight, &sink];
+        let bind = |device: &_| kernel.bind(device, buffers.map(wgpu::Buffer::as_entire_binding));
+        let bind_group = self.gpu.checked(bind).expect("the bindings fit");
+        let mut encoder = self.gpu.device.create_command_encoder(&Default::default());
+        let mut pass = encoder.begin_compute_pass(&Default::default());
+        pass.set_pipeline(&kernel.pipeline);
+        pass.set_bind_group(0, &bind_group, &[]);
+        pass.dispatch_workgroups(groups.min(4096), groups.div_ceil(4096), 1);
+        drop(pass);
+        let submission = self.gpu.submit([encoder.finish()]).expect("submits");
+        self.gpu.wait(&submission).expect("finishes");
+        bytemuck::cast_slice(&self.fetch(&sink, weight.size())).to_vec()
+    }
+
     fn buffer(&self, bytes: &[u8], usage: wgpu::BufferUsages) -> wgpu::Buffer {
         let mut padded = bytes.to_vec();
         padded.resize(bytes.len().next_multiple_of(16).max(64), 0);

@@ -84,3 +84,103 @@ fn staged(gpu: &Gpu, label: &str, bytes: &[u8]) -> Result<wgpu::Buffer> {
     }
     Ok(buffer)
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use crate::testing::{Rig, noise_bytes};
+
+    use super::*;
+
+    /// Highest resident memory of this process so far, in bytes.
+    fn peak_bytes() -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells");
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .expect("the peak is there");
+        line.trim()
+            .trim_end_matches(" kB")
+            .parse::<usize>()
+            .expect("a number")
+            * 1024
+    }
+
+    /// On a CPU adapter device memory is the process's own. Alone in its process, since the peak is the whole process's.
+    #[test]
+    fn memory_does_not_double_alone() {
+        let Some(rig) = Rig::open("memory while weights go up") else {
+            return;
+        };
+        let alone = std::env::var_os("ALONE").is_some();
+        let source = noise_bytes(1, if alone { 96 << 20 } else { 1 << 20 });
+        for path in [UploadPath::Staged, UploadPath::Mapped] {
+            let before = peak_bytes();
+            let buffer = upload(&rig.gpu, path, "weights", &source).expect("uploads");
+            let grown = peak_bytes() - before;
+            println!("{path:?}: {} MiB grew by {} MiB", source.len() >> 20, grown >> 20);
+            // The weights themselves, the chunks in flight and what the allocator rounds up to.
+            assert!(
+                !alone || grown < source.len() + (32 << 20),
+                "{path:?}: {grown} bytes more"
+            );
+            drop(buffer);
+            rig.gpu.reclaim().expect("the device lives");
+        }
+    }
+
+    #[test]
+    fn memory_does_not_double() {
+        let Some(rig) = Rig::open("memory while weights go up") else {
+            return;
+        };
+        if rig.gpu.device.adapter_info().device_type != wgpu::DeviceType::Cpu {
+            eprintln!("not exercised: memory while weights go up: device memory is not the process's own");
+            return;
+        }
+        drop(rig);
+        let child = std::process::Command::new(std::env::current_exe().expect("this test has a path"))
+            .args([
+                "--exact",
+                "upload::tests::memory_does_not_double_alone",
+                "--nocapture",
+            ])
+            .env("ALONE", "1")
+            .output()
+            .expect("the child starts");
+        let text = format!(
+            "{}{}",
+            String::from_utf8_lossy(&child.stdout),
+            String::from_utf8_lossy(&child.stderr)
+        );
+        assert!(child.status.success(), "{text}");
+        assert!(
+            text.contains("Mapped: 96 MiB") && text.contains("Staged: 96 MiB"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn every_length_arrives_whole_on_both_paths() {
+        let Some(rig) = Rig::open("uploads of every length") else {
+            return;
+        };
+        for path in [UploadPath::Staged, UploadPath::Mapped] {
+            for len in [
+                1,
+                3,
+                4,
+                15,
+                16,
+                17,
+                1000,
+                CHUNK_BYTES - 1,
+                CHUNK_BYTES,
+                2 * CHUNK_BYTES + 7,
+            ] {
+                let source = noise_bytes(len as u64, len);
+                let buffer = upload(&rig.gpu, path, "weights", &source).expect("uploads");
+                assert_eq!(rig.copy_out(&buffer)[..len], source, "{path:?}, {len} bytes");
+            }
+        }
+    }
+}
