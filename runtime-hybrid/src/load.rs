@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use onnx_model::ModelFolder;
-use scheduler::{InitGraph, InitMode, Run, RunOptions, Trace};
+use scheduler::{InitGraph, InitMode, LaneProgress, ProgressStream, Run, RunOptions, Trace};
 
 use crate::error::{Error, Result};
 use crate::options::HybridOptions;
@@ -15,6 +15,9 @@ use crate::report::{self, LoadReport};
 use crate::request::{Generation, Request};
 use crate::sampler::Sampling;
 use crate::serve::{Limits, Server};
+
+/// How long a node may be silent before a warning names it. It goes on: a real NPU compiler may take its time.
+const STALL: Duration = Duration::from_secs(20);
 
 /// A model that is being loaded or is loaded, and the requests it serves.
 ///
@@ -55,7 +58,18 @@ impl HybridRuntime {
         let mut graph = InitGraph::new();
         let added = plan.add_to(&mut graph, &folder)?;
         let (barriers, owners) = (added.barriers, added.owners());
-        let record = RunOptions::new().record().thread_prefix("hostlane");
+        let record = RunOptions::new()
+            .record()
+            .thread_prefix("hostlane")
+            .stall_notice(STALL, |stall| {
+                tracing::warn!(
+                    node = stall.node(),
+                    lane = stall.lane(),
+                    phase = %stall.phase(),
+                    running_s = stall.running_for().as_secs(),
+                    "still being initialised"
+                );
+            });
         let run = graph.start_with(options.init, record).map_err(Error::init)?;
 
         let (prefill, decode) = (
@@ -141,6 +155,16 @@ impl HybridRuntime {
     pub fn cancel(&self) {
         self.run.cancel();
         self.server.close();
+    }
+
+    /// How far initialisation is, as it comes along.
+    pub fn progress(&self) -> ProgressStream {
+        self.run.progress()
+    }
+
+    /// How far each lane of initialisation is, now; the host lane is the first.
+    pub fn lane_progress(&self) -> Vec<LaneProgress> {
+        self.run.lane_progress()
     }
 
     /// How a request without a sampling of its own is sampled: as the model's `genai_config.json` says.

@@ -159,7 +159,7 @@ pub use intake::{Handle, Intake, IntakeLane, SealedIntake};
 pub use mode::{FailurePolicy, InitMode, OnOff, ParseChoiceError};
 pub use operator::{BoxError, OperatorType};
 pub use options::RunOptions;
-pub use progress::{Progress, ProgressStream};
+pub use progress::{LaneProgress, Progress, ProgressStream};
 pub use quota::{Acquire, Permit, Quota, QuotaError};
 pub use run::{Ready, Run};
 pub use stall::Stall;

@@ -32,6 +32,15 @@ impl fmt::Display for Progress {
     }
 }
 
+/// How far one lane has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneProgress {
+    /// The lane's name, as traces show it.
+    pub name: String,
+    /// Its share of the run's progress. Of a device lane, bytes are those of the host values that it sets up.
+    pub progress: Progress,
+}
+
 /// Progress as it is made: a snapshot when there is news and the last one has been looked at. The last item is the state
 /// when the run settled; then the stream ends.
 ///

@@ -9,7 +9,7 @@ use crate::event::{BarrierId, NodeId, RunRecord};
 use crate::executor::shared::Shared;
 use crate::graph::refs::{HasValue, NodeRef, Place};
 use crate::mode::InitMode;
-use crate::progress::{Progress, ProgressStream};
+use crate::progress::{LaneProgress, Progress, ProgressStream};
 use crate::slot::Slot;
 use crate::sync::{Arc, thread};
 use crate::trace::Trace;
@@ -65,6 +65,11 @@ impl Run {
     /// How far the run has come, as it comes along.
     pub fn progress(&self) -> ProgressStream {
         ProgressStream::new(self.shared.clone())
+    }
+
+    /// How far each lane has come, now; the host lane is the first. Looks at every node, so it is for display, not for polling.
+    pub fn lane_progress(&self) -> Vec<LaneProgress> {
+        self.shared.lane_progress()
     }
 
     /// The mode the run was started in.

@@ -13,7 +13,7 @@ use crate::graph::topology::Topology;
 use crate::lane::plain::PlainStore;
 use crate::lane::typed::DeviceStore;
 use crate::mode::{FailurePolicy, InitMode};
-use crate::progress::{Progress, Watchers};
+use crate::progress::{LaneProgress, Progress, Watchers};
 use crate::ready::Pos;
 use crate::signal::Signal;
 use crate::sync::{Arc, AtomicU32, AtomicU64, Condvar, Mutex, OnceLock, Ordering, ThreadId, lock};
@@ -44,6 +44,14 @@ impl LaneShared {
             tide: Tide::new(),
             pulse: CachePadded::new(AtomicU64::new(0)),
             has_dependents,
+        }
+    }
+
+    /// How many of the lane's nodes are through.
+    fn n_done(&self) -> u64 {
+        match &self.ready {
+            Some(_) => u64::from(self.tide.reached()),
+            None => self.pulse.load(Ordering::Relaxed) / 2,
         }
     }
 }
@@ -156,17 +164,47 @@ impl Shared {
     }
 
     pub(crate) fn progress(&self) -> Progress {
-        let done = |lane: &LaneShared| match &lane.ready {
-            Some(_) => u64::from(lane.tide.reached()),
-            None => lane.pulse.load(Ordering::Relaxed) / 2,
-        };
-        let host_done = done(&self.lanes[0]) as Pos;
+        let host_done = self.lanes[0].n_done() as Pos;
         Progress {
-            nodes_done: self.lanes.iter().map(done).sum(),
+            nodes_done: self.lanes.iter().map(LaneShared::n_done).sum(),
             nodes_total: self.topology.nodes.len() as u64,
             bytes_read: self.topology.bytes_before(host_done),
             bytes_total: self.topology.bytes_before(Pos::MAX),
         }
+    }
+
+    /// The same, lane by lane. Bytes are those of the host values that a lane reads or sets up.
+    pub(crate) fn lane_progress(&self) -> Vec<LaneProgress> {
+        let topology = &self.topology;
+        let mut lanes: Vec<LaneProgress> = topology
+            .lanes
+            .iter()
+            .zip(&self.lanes)
+            .map(|(names, lane)| LaneProgress {
+                name: names.name.clone(),
+                progress: Progress {
+                    nodes_done: lane.n_done(),
+                    ..Progress::default()
+                },
+            })
+            .collect();
+        for (id, node) in topology.nodes.iter().enumerate() {
+            let bytes = match node.lane() {
+                0 => topology.bytes_at(node.pos),
+                _ => {
+                    let reads = topology.deps(id as u32).map(|dep| topology.nodes[dep as usize]);
+                    let reads = reads.filter(|dep| dep.lane() == 0);
+                    reads.map(|dep| topology.bytes_at(dep.pos)).sum()
+                }
+            };
+            let progress = &mut lanes[node.lane() as usize].progress;
+            progress.nodes_total += 1;
+            progress.bytes_total += bytes;
+            if u64::from(node.pos) < progress.nodes_done {
+                progress.bytes_read += bytes;
+            }
+        }
+        lanes
     }
 
     pub(crate) fn is_stopped(&self) -> bool {

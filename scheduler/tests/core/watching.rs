@@ -133,3 +133,55 @@ fn a_cancelled_wait_for_the_quota_leaves_the_queue() {
         assert!(quota.try_acquire("another").is_ok());
     }
 }
+
+struct Sized(&'static str);
+
+impl OperatorType for Sized {
+    type Source = u64;
+    type Host = u64;
+    type Device = ();
+    type Lane = ();
+
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn host_bytes(&self, bytes: &u64) -> u64 {
+        *bytes
+    }
+
+    fn open(&self) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    fn read(&self, bytes: &u64) -> Result<u64, BoxError> {
+        Ok(*bytes)
+    }
+
+    async fn setup(&self, (): &mut (), _: u64) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn progress_lane_by_lane_counts_nodes_and_the_bytes_they_read_or_set_up() {
+    for mode in InitMode::ALL {
+        let mut graph = InitGraph::new();
+        let (a, b) = (graph.lane(Sized("A")), graph.lane(Sized("B")));
+        let first = graph.operator(&a, "first", 10);
+        graph.operator(&a, "second", 20);
+        graph.operator_from(&b, "shared", first.host());
+        graph.node(&b, "plain", (), async |_: &mut (), ()| Ok(()));
+        let run = graph.start(mode).unwrap();
+        run.ready().wait().unwrap();
+        let lanes: Vec<(String, u64, u64, u64, u64)> = run
+            .lane_progress()
+            .into_iter()
+            .map(|lane| (lane.name, lane.progress))
+            .map(|(name, p)| (name, p.nodes_done, p.nodes_total, p.bytes_read, p.bytes_total))
+            .collect();
+        let expected = [("host", 2, 30), ("A", 2, 30), ("B", 2, 10)];
+        let expected = expected.map(|(name, nodes, bytes)| (name.to_owned(), nodes, nodes, bytes, bytes));
+        assert_eq!(lanes, expected, "{mode}");
+    }
+}

@@ -15,10 +15,11 @@ use examples::provision::{Progress, TerminalProgress};
 use examples::setup;
 use futures::StreamExt;
 use runtime_hybrid::{Event, HybridOptions, HybridRuntime, LoadReport};
-use runtime_npu::{LibrarySearch, NpuOptions};
+use runtime_npu::{LibrarySearch, NpuOptions, Prefault};
 
 use args::Args;
 use output::{Collected, Output};
+use progress::Bars;
 
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
@@ -80,6 +81,8 @@ async fn run(args: &Args, started: Instant) -> Result<()> {
     let mut npu = NpuOptions::new(library);
     npu.provider = args.npu_provider;
     npu.accuracy_level = args.accuracy_level;
+    // The host lane makes weights resident while device lanes work, so that no lane waits for the disk.
+    npu.prefault = Prefault::On;
     let options = HybridOptions {
         init,
         engines: args.engines(),
@@ -89,8 +92,17 @@ async fn run(args: &Args, started: Instant) -> Result<()> {
     // Inline, the constructor is the whole of initialisation: it must not block the one that listens for an interrupt.
     let runtime = tokio::task::spawn_blocking(move || HybridRuntime::load(model, options)).await??;
 
-    let bars = (!args.quiet).then(|| progress::show(&runtime));
-    let answer = generate(args, &runtime, started, bars.as_ref()).await;
+    let bars = (!args.quiet).then(|| Bars::new(&runtime));
+    let followed = async {
+        if let Some(bars) = &bars {
+            bars.follow(&runtime).await;
+        }
+        std::future::pending().await
+    };
+    let answer = tokio::select! {
+        answer = generate(args, &runtime, started, bars.as_ref()) => answer,
+        () = followed => unreachable!("following never ends"),
+    };
     // A failed initialisation ends the bars too; they go before anything else is printed.
     if let Some(bars) = &bars {
         bars.clear();
@@ -124,7 +136,7 @@ async fn generate(
     args: &Args,
     runtime: &HybridRuntime,
     started: Instant,
-    bars: Option<&progress::Bars>,
+    bars: Option<&Bars>,
 ) -> Result<Collected> {
     let mut events = runtime.generate(args.request(runtime.default_sampling()));
     let (mut prompt_tokens, mut tokens, mut text) = (Vec::new(), Vec::new(), String::new());
@@ -164,7 +176,7 @@ async fn generate(
 }
 
 /// Prints a piece of the answer at once. The bars are done with by then, or step aside.
-fn print_through(bars: Option<&progress::Bars>, piece: &str) -> Result<()> {
+fn print_through(bars: Option<&Bars>, piece: &str) -> Result<()> {
     if let Some(bars) = bars {
         bars.clear();
     }

@@ -1,17 +1,85 @@
-//! How far initialisation is, for people to see.
+//! How far initialisation is, for people to see: a bar over all operators, and one per lane over its bytes.
 
+use std::time::Duration;
+
+use futures::StreamExt;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use runtime_hybrid::HybridRuntime;
+use scheduler::LaneProgress;
 
-/// What is shown while a model loads.
-pub(crate) struct Bars;
-
-/// Says that the model is being loaded.
-pub(crate) fn show(_: &HybridRuntime) -> Bars {
-    eprintln!("loading");
-    Bars
+/// The bars, on standard error. Without a terminal nothing is drawn.
+pub(crate) struct Bars {
+    all: MultiProgress,
+    total: ProgressBar,
+    lanes: Vec<ProgressBar>,
 }
 
+/// The drawing is what costs; ten times a second is enough for an eye.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
 impl Bars {
-    /// Takes it off the screen.
-    pub(crate) fn clear(&self) {}
+    pub(crate) fn new(runtime: &HybridRuntime) -> Self {
+        let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+        let style = |template: &str| {
+            ProgressStyle::with_template(template)
+                .unwrap_or_else(|_| ProgressStyle::default_bar())
+                .progress_chars("█▓░")
+        };
+        let total = all.add(ProgressBar::new(0));
+        total.set_style(style("{msg:<22} {bar:40} {pos}/{len} nodes"));
+        total.set_message("initialising");
+        let progress = runtime.lane_progress();
+        let lanes = progress
+            .iter()
+            .filter(|lane| lane.progress.nodes_total > 0)
+            .map(|lane| {
+                let bar = all.add(ProgressBar::new(lane.progress.bytes_total));
+                // A lane without weights (norms, attention) is measured by its operators.
+                bar.set_style(match lane.progress.bytes_total {
+                    0 => style("  {msg:<20} {bar:40} {pos}/{len}"),
+                    _ => style("  {msg:<20} {bar:40} {bytes}/{total_bytes}"),
+                });
+                bar.set_message(lane.name.clone());
+                bar
+            });
+        Self {
+            lanes: lanes.collect(),
+            all,
+            total,
+        }
+    }
+
+    /// Draws until initialisation has settled, then takes the bars off the screen.
+    pub(crate) async fn follow(&self, runtime: &HybridRuntime) {
+        if self.all.is_hidden() {
+            return;
+        }
+        let mut progress = runtime.progress();
+        while let Some(now) = progress.next().await {
+            self.total.set_length(now.nodes_total);
+            self.total.set_position(now.nodes_done);
+            self.show_lanes(runtime.lane_progress());
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        self.clear();
+    }
+
+    fn show_lanes(&self, lanes: Vec<LaneProgress>) {
+        let lanes = lanes.into_iter().filter(|lane| lane.progress.nodes_total > 0);
+        for (bar, LaneProgress { progress, .. }) in self.lanes.iter().zip(lanes) {
+            let (done, total) = match progress.bytes_total {
+                0 => (progress.nodes_done, progress.nodes_total),
+                bytes => (progress.bytes_read, bytes),
+            };
+            bar.set_length(total);
+            bar.set_position(done);
+        }
+    }
+
+    /// Takes the bars off the screen, so that text can be printed where they were.
+    pub(crate) fn clear(&self) {
+        // Dropping them finishes them; only drawing again would bring them back.
+        let _ = self.all.clear();
+        self.all.set_draw_target(ProgressDrawTarget::hidden());
+    }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use runtime_hybrid::Engines;
-use runtime_npu::Provider;
+use runtime_npu::{Prefault, Provider};
 use scheduler::InitMode;
 
 /// Measures what each init mode takes to load a model and to give the first token, in fresh processes, interleaved.
@@ -44,6 +44,10 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) cold: bool,
 
+    /// Leave weight pages to be touched by the device lanes, rather than by the host lane before them.
+    #[arg(long)]
+    no_prefault: bool,
+
     /// Leave the stock peers out.
     #[arg(long)]
     pub(crate) no_peers: bool,
@@ -73,6 +77,14 @@ impl Args {
         self.prompt_len
     }
 
+    pub(crate) fn prefault(&self) -> Prefault {
+        if self.no_prefault {
+            Prefault::Off
+        } else {
+            Prefault::On
+        }
+    }
+
     /// The arguments of a child process.
     pub(crate) fn for_child(&self, mode: InitMode) -> Vec<OsString> {
         let pairs: [(&str, OsString); 5] = [
@@ -82,9 +94,11 @@ impl Args {
             ("--engine", self.engine.to_string().into()),
             ("--prompt-len", self.prompt_len.to_string().into()),
         ];
+        let flags = self.no_prefault.then(|| "--no-prefault".into());
         pairs
             .into_iter()
             .flat_map(|(flag, value)| [flag.into(), value])
+            .chain(flags)
             .collect()
     }
 }

@@ -14,6 +14,7 @@ use crate::row::{Row, TypeRow, ms};
 pub(crate) fn run(args: &Args, mode: InitMode) -> Result<()> {
     let mut npu = NpuOptions::new(examples::setup::library(&())?);
     npu.provider = args.npu_provider;
+    npu.prefault = args.prefault();
     let options = HybridOptions {
         init: mode,
         engines: args.engine,
