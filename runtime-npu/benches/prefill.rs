@@ -1,7 +1,9 @@
 //! Prefill and decode against one whole-model stock session, on the same folder, in the same process, interleaved; and the memory
 //! of each at ready, in a process of its own.
 //!
-//! `cargo bench -p runtime-npu --bench prefill -- [--model DIR] [--prompt-len N] [--rounds N] [--json]`
+//! `cargo bench -p runtime-npu --bench prefill -- [--model DIR] [--prompt-len N] [--rounds N] [--threads N] [--json]`
+//!
+//! With one thread, CPU time is a fair measure on a busy machine; with more it includes what the pools' threads spin.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -42,6 +44,7 @@ struct Args {
     model: PathBuf,
     prompt_len: usize,
     rounds: usize,
+    threads: Option<usize>,
     json: bool,
     memory_of: Option<String>,
 }
@@ -53,6 +56,7 @@ impl Args {
             model: fixture,
             prompt_len: PROMPT_LEN,
             rounds: ROUNDS,
+            threads: None,
             json: false,
             memory_of: None,
         };
@@ -63,12 +67,13 @@ impl Args {
                 "--model" => args.model = value()?.into(),
                 "--prompt-len" => args.prompt_len = value()?.parse()?,
                 "--rounds" => args.rounds = value()?.parse()?,
+                "--threads" => args.threads = Some(value()?.parse()?),
                 "--json" => args.json = true,
                 "--memory-of" => args.memory_of = Some(value()?),
                 "--bench" => {}
                 other => {
                     return Err(format!(
-                        "unknown argument {other}; known: --model DIR, --prompt-len N, --rounds N, --json"
+                        "unknown argument {other}; known: --model DIR, --prompt-len N, --rounds N, --threads N, --json"
                     )
                     .into());
                 }
@@ -78,7 +83,9 @@ impl Args {
     }
 
     fn options(&self) -> NpuOptions {
-        NpuOptions::new(LibrarySearch::from_environment(|name| std::env::var_os(name)))
+        let mut options = NpuOptions::new(LibrarySearch::from_environment(|name| std::env::var_os(name)));
+        options.n_threads = self.threads.unwrap_or(options.n_threads);
+        options
     }
 }
 
@@ -150,6 +157,7 @@ fn measure(args: &Args) -> Result<Value> {
 struct Round {
     prefill: Duration,
     decode: Duration,
+    decode_cpu: Duration,
     tokens: Vec<u32>,
 }
 
@@ -158,7 +166,7 @@ fn side(mut run: impl FnMut(usize, &[u32]) -> Result<Vec<f32>>, prompt: &[u32]) 
     let start = Instant::now();
     let mut logits = run(0, prompt)?;
     let prefill = start.elapsed();
-    let start = Instant::now();
+    let (start, cpu) = (Instant::now(), cpu_time());
     let mut tokens = Vec::new();
     for i in 0..DECODE_TOKENS {
         let token = argmax(&logits);
@@ -168,6 +176,7 @@ fn side(mut run: impl FnMut(usize, &[u32]) -> Result<Vec<f32>>, prompt: &[u32]) 
     Ok(Round {
         prefill,
         decode: start.elapsed(),
+        decode_cpu: cpu_time() - cpu,
         tokens,
     })
 }
@@ -176,12 +185,14 @@ fn side(mut run: impl FnMut(usize, &[u32]) -> Result<Vec<f32>>, prompt: &[u32]) 
 struct Samples {
     prefill: Vec<(Duration, Duration)>,
     decode: Vec<(Duration, Duration)>,
+    decode_cpu: Vec<(Duration, Duration)>,
 }
 
 impl Samples {
     fn push(&mut self, stock: Round, engine: Round) {
         self.prefill.push((stock.prefill, engine.prefill));
         self.decode.push((stock.decode, engine.decode));
+        self.decode_cpu.push((stock.decode_cpu, engine.decode_cpu));
     }
 
     fn report(&self, prompt_len: usize, n_operators: usize) -> Value {
@@ -206,7 +217,11 @@ impl Samples {
             median(self.decode.iter().map(of)).as_secs_f64() / DECODE_TOKENS as f64
         };
         let overhead = (per_token(|s| s.1) - per_token(|s| s.0)) / n_operators as f64;
+        let cpu = |of: fn(&(Duration, Duration)) -> Duration| median(self.decode_cpu.iter().map(of));
+        let cpu_per_operator = |d: Duration| d.as_secs_f64() * 1e6 / (DECODE_TOKENS * n_operators) as f64;
         json!({
+            "decode_cpu_time_ratio": ratio(cpu(|s| s.1), cpu(|s| s.0)),
+            "decode_cpu_overhead_us_per_operator": cpu_per_operator(cpu(|s| s.1)) - cpu_per_operator(cpu(|s| s.0)),
             "prefill": row(&self.prefill, prompt_len),
             "decode": row(&self.decode, DECODE_TOKENS),
             "n_operators": n_operators,
@@ -276,8 +291,10 @@ fn print_table(report: &Value) {
         );
     }
     println!(
-        "decode overhead {:.2} us per operator",
-        number(&report["decode_overhead_us_per_operator"])
+        "decode overhead {:.2} us per operator; CPU time ratio {:.3}, {:.2} us per operator",
+        number(&report["decode_overhead_us_per_operator"]),
+        number(&report["decode_cpu_time_ratio"]),
+        number(&report["decode_cpu_overhead_us_per_operator"])
     );
     let ready = &report["ready_ms"];
     println!(
@@ -307,6 +324,17 @@ fn timed<T>(run: impl FnOnce() -> Result<T>) -> Result<(Duration, T)> {
 
 fn last_row(mut logits: Vec<f32>, vocab: u32) -> Result<Vec<f32>> {
     Ok(logits.split_off(logits.len() - vocab as usize))
+}
+
+/// CPU time of the process.
+fn cpu_time() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the pointer is to a timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn argmax(logits: &[f32]) -> u32 {

@@ -3,6 +3,8 @@
 use onnx_model::proto::{
     DimensionProto, DimensionValue, GraphProto, ModelProto, TensorProto, TensorShapeProto, ValueInfoProto,
 };
+use std::collections::HashMap;
+
 use onnx_model::write::{Submodel, SubmodelOptions, submodel};
 use onnx_model::{DataType, Node, OperatorData, Tensor};
 use prost::Message;
@@ -56,11 +58,58 @@ pub(crate) fn kernel_source(
         warm_inputs,
         rows: Rows::Any,
     };
-    match form {
-        GraphForm::Native => Ok(source),
-        GraphForm::FoldedReshapes => fold_reshapes(source, data),
-        GraphForm::Dequantized { rows } => dequantize(source, data, rows),
+    let source = match form {
+        GraphForm::Native => source,
+        GraphForm::FoldedReshapes => fold_reshapes(source, data)?,
+        GraphForm::Dequantized { rows } => dequantize(source, data, rows)?,
+    };
+    Ok(with_short_names(source))
+}
+
+/// Names inputs and outputs `i0`, `o0` and so on. ONNX Runtime makes strings of them and looks them up in every run; a name of a few
+/// letters needs no allocation for that.
+fn with_short_names(mut source: KernelSource) -> KernelSource {
+    let mut model = ModelProto::decode(source.model.as_slice()).expect("the model was encoded a moment ago");
+    let graph = model.graph.as_mut().expect("the model was written with a graph");
+    // Graphs inside nodes may read inputs by name; such an operator keeps its names.
+    if graph
+        .node
+        .iter()
+        .any(|node| node.attribute.iter().any(|attribute| attribute.g.is_some()))
+    {
+        return source;
     }
+    let short = |names: &[String], letter: char| -> Vec<(String, String)> {
+        names
+            .iter()
+            .enumerate()
+            .map(|(i, name)| (name.clone(), format!("{letter}{i}")))
+            .collect()
+    };
+    let (inputs, outputs) = (short(&source.inputs, 'i'), short(&source.outputs, 'o'));
+    let names: HashMap<&str, &str> = inputs
+        .iter()
+        .chain(&outputs)
+        .map(|(long, short)| (long.as_str(), short.as_str()))
+        .collect();
+    let rename = |name: &mut String| {
+        if let Some(short) = names.get(name.as_str()) {
+            *name = short.to_string();
+        }
+    };
+    for node in &mut graph.node {
+        node.input.iter_mut().chain(&mut node.output).for_each(rename);
+    }
+    graph
+        .input
+        .iter_mut()
+        .chain(&mut graph.output)
+        .filter_map(|value| value.name.as_mut())
+        .for_each(rename);
+    source.model = model.encode_to_vec();
+    source.inputs = inputs.into_iter().map(|(_, short)| short).collect();
+    source.outputs = outputs.into_iter().map(|(_, short)| short).collect();
+    source
 }
 
 fn rewriting(data: &OperatorData, form: GraphForm, weights: &[Weight]) -> Rewriting {
