@@ -150,6 +150,16 @@ impl Mapping {
         }
     }
 
+    /// Gives whole pages among `len` bytes at `offset` back to the page cache: they no longer count as this process's memory, and
+    /// come back from the cache when used again. Does nothing where the operating system has no such call.
+    pub fn release(&self, offset: u64, len: u64) {
+        let end = offset.saturating_add(len).min(self.len);
+        let (first, last) = (offset.div_ceil(PAGE) * PAGE, end / PAGE * PAGE);
+        if first < last {
+            discard(&self.bytes()[first as usize..last as usize]);
+        }
+    }
+
     /// Reads one byte of each page into nowhere: fills the page cache and finds a missing page without touching it.
     fn read_pages(&self, offset: u64, end: u64) -> Result<()> {
         let mut at = offset;
@@ -371,3 +381,12 @@ mod tests {
         }
     }
 }
+
+#[cfg(unix)]
+fn discard(bytes: &[u8]) {
+    // SAFETY: the range is whole pages of a read-only mapping of a file, which the kernel reads again when they are touched.
+    unsafe { libc::madvise(bytes.as_ptr().cast_mut().cast(), bytes.len(), libc::MADV_DONTNEED) };
+}
+
+#[cfg(not(unix))]
+fn discard(_: &[u8]) {}

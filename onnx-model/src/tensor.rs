@@ -205,6 +205,14 @@ impl TensorBytes {
             Repr::Owned(_) => Ok(()),
         }
     }
+
+    /// Gives mapped bytes back to the page cache, for a user that has made its own copy; does nothing for owned ones. Nothing is
+    /// lost: whoever uses the bytes again gets them from the cache.
+    pub fn release(&self) {
+        if let Repr::Mapped { mapping, offset, len } = &self.0 {
+            mapping.release(*offset as u64, *len as u64);
+        }
+    }
 }
 
 impl Deref for TensorBytes {

@@ -1,7 +1,8 @@
 //! Prefill and decode against one whole-model stock session, on the same folder, in the same process, interleaved; and the memory
 //! of each at ready, in a process of its own.
 //!
-//! `cargo bench -p runtime-npu --bench prefill -- [--model DIR] [--prompt-len N] [--rounds N] [--threads N] [--json]`
+//! `cargo bench -p runtime-npu --bench prefill -- [--model DIR] [--prompt-len N] [--rounds N] [--threads N] [--init-mode MODE]
+//! [--json]`
 //!
 //! With one thread, CPU time is a fair measure on a busy machine; with more it includes what the pools' threads spin.
 
@@ -47,6 +48,7 @@ struct Args {
     threads: Option<usize>,
     json: bool,
     memory_of: Option<String>,
+    init_mode: InitMode,
 }
 
 impl Args {
@@ -59,6 +61,7 @@ impl Args {
             threads: None,
             json: false,
             memory_of: None,
+            init_mode: InitMode::Overlapped,
         };
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
@@ -68,12 +71,13 @@ impl Args {
                 "--prompt-len" => args.prompt_len = value()?.parse()?,
                 "--rounds" => args.rounds = value()?.parse()?,
                 "--threads" => args.threads = Some(value()?.parse()?),
+                "--init-mode" => args.init_mode = value()?.parse()?,
                 "--json" => args.json = true,
                 "--memory-of" => args.memory_of = Some(value()?),
                 "--bench" => {}
                 other => {
                     return Err(format!(
-                        "unknown argument {other}; known: --model DIR, --prompt-len N, --rounds N, --threads N, --json"
+                        "unknown argument {other}; known: --model DIR, --prompt-len N, --rounds N, --threads N, --init-mode MODE, --json"
                     )
                     .into());
                 }
@@ -89,10 +93,10 @@ impl Args {
     }
 }
 
-fn load(folder: &ModelFolder, options: NpuOptions) -> Result<NpuEngine> {
+fn load(folder: &ModelFolder, options: NpuOptions, mode: InitMode) -> Result<NpuEngine> {
     let mut graph = InitGraph::new();
     let setup = NpuPlan::new(folder, options)?.add_to(&mut graph);
-    let run = graph.start(InitMode::Overlapped)?;
+    let run = graph.start(mode)?;
     Ok(setup.finish(&mut run.ready().wait()?)?)
 }
 
@@ -108,7 +112,7 @@ fn measure(args: &Args) -> Result<Value> {
             StockThreads::Own(n_threads),
         )?)
     })?;
-    let engine = timed(|| load(&folder, options))?;
+    let engine = timed(|| load(&folder, options, args.init_mode))?;
     let (stock_ready, stock, engine_ready, engine) = (stock.0, stock.1, engine.0, engine.1);
 
     let vocab = folder.geometry().vocab as u32;
@@ -234,7 +238,14 @@ impl Samples {
 fn memory(args: &Args) -> Result<Value> {
     let of = |side: &str| -> Result<Value> {
         let output = Command::new(std::env::current_exe()?)
-            .args(["--model", &args.model.to_string_lossy(), "--memory-of", side])
+            .args([
+                "--model",
+                &args.model.to_string_lossy(),
+                "--memory-of",
+                side,
+                "--init-mode",
+                &args.init_mode.to_string(),
+            ])
             .output()?;
         match output.status.success() {
             true => Ok(serde_json::from_slice(&output.stdout)?),
@@ -243,35 +254,42 @@ fn memory(args: &Args) -> Result<Value> {
     };
     let (stock, engine) = (of("stock")?, of("engine")?);
     let ratio = |key: &str| Some(engine[key].as_f64()? / stock[key].as_f64()?);
-    let ratios = json!({ "rss": ratio("rss_bytes"), "anonymous": ratio("anonymous_bytes"), "peak_rss": ratio("peak_rss_bytes") });
+    let ratios = json!({ "rss": ratio("rss_bytes"), "anonymous": ratio("anonymous_bytes"), "peak_rss": ratio("peak_rss_bytes"),
+        "ready": ratio("ready_ms"), "cpu": ratio("cpu_ms") });
     Ok(json!({ "stock": stock, "engine": engine, "ratio": ratios }))
 }
 
 fn memory_at_ready(args: &Args, side: &str) -> Result<Value> {
+    let start = Instant::now();
     let folder = ModelFolder::open(&args.model)?;
     let options = args.options();
     match side {
         "stock" => {
             let runtime = OnnxRuntime::load(&options.library, options.n_threads)?;
             let _session = WholeModelSession::open(&runtime, &folder, StockThreads::Own(options.n_threads))?;
-            status()
+            status(start)
         }
         _ => {
-            let _engine = load(&folder, options)?;
-            status()
+            let _engine = load(&folder, options, args.init_mode)?;
+            status(start)
         }
     }
 }
 
-fn status() -> Result<Value> {
+fn status(start: Instant) -> Result<Value> {
+    let ready_ms = ms(start.elapsed());
     let text = std::fs::read_to_string("/proc/self/status")?;
     let bytes = |key: &str| -> Option<u64> {
         let line = text.lines().find(|line| line.starts_with(key))?;
         Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
     };
-    Ok(
-        json!({ "rss_bytes": bytes("VmRSS"), "anonymous_bytes": bytes("RssAnon"), "peak_rss_bytes": bytes("VmHWM") }),
-    )
+    Ok(json!({
+        "rss_bytes": bytes("VmRSS"),
+        "anonymous_bytes": bytes("RssAnon"),
+        "peak_rss_bytes": bytes("VmHWM"),
+        "ready_ms": ready_ms,
+        "cpu_ms": ms(cpu_time()),
+    }))
 }
 
 fn print_table(report: &Value) {

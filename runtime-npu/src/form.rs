@@ -6,12 +6,12 @@ use onnx_model::proto::{
 use std::collections::HashMap;
 
 use onnx_model::write::{Submodel, SubmodelOptions, submodel};
-use onnx_model::{DataType, Node, OperatorData, Tensor};
+use onnx_model::{DataType, Node, OperatorData, OperatorKind, Tensor};
 use prost::Message;
 
 use crate::dequantize::{Matrix, weight_matrix};
 use crate::error::{NpuError, Result};
-use crate::kernel::{KernelSource, Rewriting, Rows, Weight};
+use crate::kernel::{KernelSource, Packed, Rewriting, Rows, Weight};
 use crate::shapes::{WarmInput, WarmShapes};
 
 /// Which form of the operator's graph the provider gets.
@@ -57,6 +57,7 @@ pub(crate) fn kernel_source(
         rewriting,
         warm_inputs,
         rows: Rows::Any,
+        packed: packed(data),
     };
     let source = match form {
         GraphForm::Native => source,
@@ -64,6 +65,14 @@ pub(crate) fn kernel_source(
         GraphForm::Dequantized { rows } => dequantize(source, data, rows)?,
     };
     Ok(with_short_names(source))
+}
+
+/// Weights that only products read are packed; a table is read where it is.
+fn packed(data: &OperatorData) -> Packed {
+    match data.operator().kind {
+        OperatorKind::MatMulNBits | OperatorKind::Mlp | OperatorKind::LmHead => Packed::ByProvider,
+        _ => Packed::No,
+    }
 }
 
 /// Names inputs and outputs `i0`, `o0` and so on. ONNX Runtime makes strings of them and looks them up in every run; a name of a few

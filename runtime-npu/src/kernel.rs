@@ -51,6 +51,7 @@ pub(crate) struct KernelSource {
     /// What ONNX Runtime has to do to the graph first.
     pub(crate) rewriting: Rewriting,
     pub(crate) rows: Rows,
+    pub(crate) packed: Packed,
     /// Inputs of the warm-up run, if the shapes of all are known.
     pub(crate) warm_inputs: Option<Vec<WarmInput>>,
 }
@@ -65,6 +66,15 @@ pub(crate) enum Rewriting {
     Folding,
     /// As `Folding`, and dequantization is to be fused into products.
     Fusion,
+}
+
+/// Whether the provider makes its own copy of the weights, so that the model's are not needed any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Packed {
+    /// It reads them where they are: tables, norms.
+    No,
+    /// It packs them for its products, or the compiler takes them.
+    ByProvider,
 }
 
 /// How many positions a kernel takes at once.
@@ -111,6 +121,7 @@ impl Kernel {
             outputs,
             rewriting,
             rows,
+            packed,
             warm_inputs,
         } = source;
         let mut options = provider.apply(session_options(runtime, weights_file, rewriting)?)?;
@@ -131,6 +142,9 @@ impl Kernel {
         if let Some(warm_inputs) = warm_inputs {
             kernel.warm_up(&warm_inputs)?;
             kernel.warm = Warmth::Warm;
+        }
+        if packed == Packed::ByProvider {
+            kernel.weights.iter().for_each(TensorBytes::release);
         }
         Ok(kernel)
     }
