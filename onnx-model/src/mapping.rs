@@ -264,6 +264,15 @@ pub(crate) fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+#[cfg(unix)]
+fn discard(bytes: &[u8]) {
+    // SAFETY: the range is whole pages of a read-only mapping of a file, which the kernel reads again when they are touched.
+    unsafe { libc::madvise(bytes.as_ptr().cast_mut().cast(), bytes.len(), libc::MADV_DONTNEED) };
+}
+
+#[cfg(not(unix))]
+fn discard(_: &[u8]) {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -381,12 +390,3 @@ mod tests {
         }
     }
 }
-
-#[cfg(unix)]
-fn discard(bytes: &[u8]) {
-    // SAFETY: the range is whole pages of a read-only mapping of a file, which the kernel reads again when they are touched.
-    unsafe { libc::madvise(bytes.as_ptr().cast_mut().cast(), bytes.len(), libc::MADV_DONTNEED) };
-}
-
-#[cfg(not(unix))]
-fn discard(_: &[u8]) {}
