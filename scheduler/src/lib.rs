@@ -134,6 +134,7 @@ mod run;
 mod signal;
 mod slot;
 mod stall;
+mod status;
 mod sync;
 mod threads;
 mod tide;
@@ -163,6 +164,7 @@ pub use progress::{LaneProgress, Progress, ProgressStream};
 pub use quota::{Acquire, Permit, Quota, QuotaError};
 pub use run::{Ready, Run};
 pub use stall::Stall;
+pub use status::Status;
 pub use threads::LaneThreads;
 pub use trace::{
     Attribution, AttributionRow, Breakdown, CriticalPath, LaneUsage, Outcome, Span, Step, Trace, TypeUsage,

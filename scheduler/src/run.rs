@@ -11,6 +11,7 @@ use crate::graph::refs::{HasValue, NodeRef, Place};
 use crate::mode::InitMode;
 use crate::progress::{LaneProgress, Progress, ProgressStream};
 use crate::slot::Slot;
+use crate::status::Status;
 use crate::sync::{Arc, thread};
 use crate::trace::Trace;
 
@@ -55,6 +56,13 @@ impl Run {
     /// pending barrier settles with an error, and values nobody took are dropped. Returns at once.
     pub fn cancel(&self) {
         self.shared.cancel();
+    }
+
+    /// Where the operator or plain node of this name is, now. Nothing if the graph has none; the last one if it has several.
+    ///
+    /// Any thread may ask. The first question builds an index of names; lanes pay nothing.
+    pub fn status(&self, name: &str) -> Option<Status> {
+        self.shared.status(name)
     }
 
     /// How far the run has come, now.

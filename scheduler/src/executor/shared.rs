@@ -80,6 +80,7 @@ pub(crate) struct Shared {
     pub(crate) epoch: Epoch,
     pub(crate) budget: Option<Budget>,
     pub(crate) watchers: Watchers,
+    by_name: OnceLock<std::collections::HashMap<String, u32>>,
     /// How often a lane looks again before it yields.
     pub(crate) spins: u32,
     starts_reading: bool,
@@ -97,6 +98,8 @@ pub(crate) struct Shared {
 struct Failures {
     stopped: bool,
     roots: Vec<(u32, InitError)>,
+    /// The nodes that failed.
+    failed: Vec<u32>,
     /// By node: will never run.
     doomed: Vec<bool>,
 }
@@ -120,6 +123,7 @@ impl Shared {
         Shared {
             budget,
             watchers: Watchers::default(),
+            by_name: OnceLock::new(),
             spins: spins_for(n_threads),
             starts_reading,
             topology,
@@ -161,6 +165,14 @@ impl Shared {
     pub(crate) fn tell_watchers(&self) {
         self.attention.fetch_and(!WATCHED, Ordering::AcqRel);
         self.watchers.wake();
+    }
+
+    /// Where the operator or node of this name is. The first question builds an index.
+    pub(crate) fn status(&self, name: &str) -> Option<crate::status::Status> {
+        let by_name = self.by_name.get_or_init(|| crate::status::index_names(self));
+        by_name
+            .get(name)
+            .map(|node| crate::status::status_of(self, *node))
     }
 
     pub(crate) fn progress(&self) -> Progress {
@@ -219,6 +231,11 @@ impl Shared {
         self.stop_stamp.load(Ordering::Acquire)
     }
 
+    /// Whether this is a node that failed.
+    pub(crate) fn is_root(&self, node: u32) -> bool {
+        lock(&self.failures).failed.contains(&node)
+    }
+
     pub(crate) fn is_doomed(&self, lane: u32, pos: Pos) -> bool {
         let node = self.topology.node_at(lane, pos) as usize;
         lock(&self.failures).doomed.get(node).copied().unwrap_or(false)
@@ -262,6 +279,7 @@ impl Shared {
         self.topology.mark_dependents(first, &mut doomed);
         let skipped = self.names_of(|id| doomed[id] && (id != node as usize || phase == Phase::Open));
         let error = InitError::node_failed(self.topology.site(node, phase), fault, skipped);
+        lock(&self.failures).failed.push(node);
         match self.rules.policy {
             FailurePolicy::FailFast => self.stop(error, clock, log),
             FailurePolicy::CollectAll => self.doom(node, doomed, error, clock, log),

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use crate::support::{Deed, Diary, kind, source};
 use futures::StreamExt;
-use scheduler::{BoxError, InitGraph, InitMode, OperatorType, Phase, Progress, Quota, RunOptions};
+use scheduler::{BoxError, InitGraph, InitMode, OperatorType, Phase, Progress, Quota, RunOptions, Status};
 
 #[test]
 fn progress_grows_and_ends_with_the_state_at_the_end() {
@@ -72,6 +72,39 @@ fn the_stall_notice_names_the_silent_node_once_and_lets_it_live() {
             "{mode}"
         );
     }
+}
+
+#[test]
+fn anybody_can_ask_where_an_operator_is() {
+    for mode in InitMode::ALL {
+        let diary = Diary::default();
+        let mut graph = InitGraph::new();
+        let (a, b) = (
+            graph.lane(kind("A", &diary)),
+            graph.ready_order_lane(kind("B", &diary)),
+        );
+        graph.operator(&a, "first", source("first", Deed::Work));
+        graph.operator(&b, "never", source("never", Deed::Never));
+        let last = graph.operator(&a, "last", source("last", Deed::Work));
+        let plain = graph.node(&b, "plain", (), async |_: &mut _, ()| Ok(()));
+        graph.after(plain, last);
+        let run = graph.start(mode).unwrap();
+        while run.status("never") != Some(Status::SettingUp) || run.status("first") != Some(Status::Done) {
+            std::thread::yield_now();
+        }
+        assert_eq!(run.status("plain"), Some(Status::Waiting), "{mode}");
+        assert_eq!(run.status("nobody"), None);
+        run.cancel();
+        assert_eq!(run.status("plain"), Some(Status::Abandoned), "{mode}");
+        assert_eq!(run.status("first"), Some(Status::Done));
+    }
+    let diary = Diary::default();
+    let mut graph = InitGraph::new();
+    let a = graph.lane(kind("A", &diary));
+    graph.operator(&a, "bad", source("bad", Deed::FailRead));
+    let run = graph.start(InitMode::Overlapped).unwrap();
+    run.ready().wait().unwrap_err();
+    assert_eq!(run.status("bad"), Some(Status::Failed));
 }
 
 /// Needs a context while it is set up.
