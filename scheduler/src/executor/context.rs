@@ -3,74 +3,19 @@
 use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 
+use super::actions::{Action, Actions};
 use super::log::{Ending, Log, Moment};
 use super::shared::{Shared, ending_of};
-use crate::budget::{Admission, Patience};
+use crate::budget::Patience;
 use crate::clock::Clock;
 use crate::error::Fault;
 use crate::event::{Phase, Settled};
-use crate::graph::deps::Tap;
 use crate::mode::InitMode;
-use crate::ready::{LaneIndex, Pos, View};
+use crate::ready::{LaneIndex, Pos};
 use crate::signal::Signal;
 use crate::sync::{Arc, Ordering, thread};
-
-/// How often a lane that has nothing to do yields before it parks. One yield is 0.3 to 1 us: long enough for a busy
-/// host lane to read a batch, short enough to stay invisible when nodes take milliseconds.
-#[cfg(not(shuttle))]
-pub(super) const YIELDS: u32 = 64;
-#[cfg(shuttle)]
-pub(super) const YIELDS: u32 = 1;
-
-/// What a lane does when a certain node of it is through, besides going on.
-pub(crate) enum Action {
-    /// Copy the node's value to a dependent.
-    Tap(Tap),
-    /// The last node that a barrier covers on this lane; on a ready-order lane, each that it covers.
-    Mark(u32),
-    /// A node of a ready-order lane that waits for this one.
-    Feed { lane: LaneIndex, pos: Pos },
-}
-
-/// A lane's actions, by place. Invariant: sorted.
-#[derive(Default)]
-pub(crate) struct Actions {
-    list: Vec<(Pos, Action)>,
-    next: usize,
-}
-
-impl Actions {
-    pub(crate) fn push(&mut self, pos: Pos, action: Action) {
-        self.list.push((pos, action));
-    }
-
-    pub(crate) fn seal(&mut self) {
-        self.list.sort_by_key(|(pos, _)| *pos);
-    }
-
-    /// Goes to the actions of the node at `pos`, which need not come in order.
-    fn seek(&mut self, pos: Pos) {
-        self.next = self.list.partition_point(|(at, _)| *at < pos);
-    }
-
-    /// The next action, if it is one of the node at `pos`.
-    fn pop_at(&mut self, pos: Pos) -> Option<&Action> {
-        let (at, action) = self.list.get(self.next)?;
-        if *at != pos {
-            return None;
-        }
-        self.next += 1;
-        Some(action)
-    }
-
-    /// The place of the next node that has an action; a place no lane has if there is none.
-    fn next_pos(&self) -> Pos {
-        self.list.get(self.next).map_or(Pos::MAX, |(pos, _)| *pos)
-    }
-}
 
 /// How a lane's progress is made known.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,24 +31,24 @@ enum Publishing {
 pub struct Cx {
     pub(crate) shared: Arc<Shared>,
     pub(crate) signal: Arc<Signal>,
-    waker: Waker,
-    lane: LaneIndex,
+    pub(super) waker: Waker,
+    pub(super) lane: LaneIndex,
     publishing: Publishing,
     /// Nodes finished and not yet published.
-    held: u32,
+    pub(super) held: u32,
     /// Nodes of ready-order lanes to feed when the phase ends.
-    held_feeds: Vec<(LaneIndex, Pos)>,
-    is_ready_order: bool,
+    pub(super) held_feeds: Vec<(LaneIndex, Pos)>,
+    pub(super) is_ready_order: bool,
     /// Nothing without a staging budget.
-    patience: Option<Patience>,
-    host_seen: u32,
+    pub(super) patience: Option<Patience>,
+    pub(super) host_seen: u32,
     /// Place of the next node with an action: the one comparison a plain node pays for them.
-    special: Pos,
-    actions: Actions,
-    clock: Clock,
-    log: Option<Log>,
-    node_start: u64,
-    traced: bool,
+    pub(super) special: Pos,
+    pub(super) actions: Actions,
+    pub(super) clock: Clock,
+    pub(super) log: Option<Log>,
+    pub(super) node_start: u64,
+    pub(super) traced: bool,
 }
 
 impl Cx {
@@ -238,60 +183,6 @@ impl Cx {
     #[inline]
     pub(crate) fn wants_attention(&self) -> bool {
         self.shared.wants_attention()
-    }
-
-    /// Whether the host node at `pos` may be read now. If so, its bytes are charged.
-    #[inline]
-    pub(crate) fn admit(&mut self, pos: Pos) -> bool {
-        match self.patience {
-            None => true,
-            Some(patience) => self.ask_budget(pos, patience),
-        }
-    }
-
-    #[cold]
-    fn ask_budget(&mut self, pos: Pos, patience: Patience) -> bool {
-        let budget = self.shared.budget.as_ref().expect("patience comes with a budget");
-        let mut stamp = 0;
-        match budget.admit(pos, patience, &mut stamp) {
-            Admission::Full => false,
-            Admission::Read { charged_bytes } => {
-                if charged_bytes > 0 {
-                    self.clock.observe(stamp);
-                    self.note(Moment::Staged(pos, charged_bytes));
-                }
-                true
-            }
-        }
-    }
-
-    /// Waits until the budget may have room for the host node at `pos`. False if the run was stopped.
-    pub(crate) fn wait_for_budget(&mut self, pos: Pos) -> bool {
-        let shared = self.shared.clone();
-        let (Some(budget), Some(patience)) = (&shared.budget, self.patience) else {
-            return !shared.is_stopped();
-        };
-        while !shared.is_stopped() && budget.wait(pos, patience, &self.signal) {
-            self.signal.park();
-        }
-        self.touch();
-        !shared.is_stopped()
-    }
-
-    /// From now on the budget is asked like this, if there is one.
-    pub(crate) fn set_patience(&mut self, patience: Patience) {
-        self.patience = self.patience.map(|_| patience);
-    }
-
-    #[cold]
-    fn release_bytes(&mut self, pos: Pos) {
-        let budget = self.shared.budget.as_ref().expect("patience comes with a budget");
-        let (lane, stamp) = (self.lane, self.clock.now());
-        budget.release(lane, pos, stamp, |host_pos, bytes| {
-            if let Some(log) = &mut self.log {
-                log.moment(lane, stamp, Moment::Released(host_pos, bytes));
-            }
-        });
     }
 
     /// A node starts.
@@ -431,121 +322,7 @@ impl Cx {
     /// Runs a future to its end on this thread, in place. Stops at an await point when the run is stopped.
     #[inline]
     pub(crate) fn drive<F: Future>(&self, future: F) -> Result<F::Output, Fault> {
-        drive(future, &self.waker, &self.signal, || self.shared.is_stopped())
-    }
-
-    /// Notes that the lane waits in front of the node at `pos`.
-    pub(crate) fn rest(&self, pos: Pos) {
-        let pulse = &self.shared.lanes[self.lane as usize].pulse;
-        pulse.store(u64::from(pos) * 2, Ordering::Relaxed);
-    }
-
-    /// Waits until a lane has come to `need`. False if the run was stopped.
-    pub(crate) fn wait_for(&mut self, lane: LaneIndex, need: u32) -> bool {
-        let reached = self.wait_for_tide(lane, need);
-        self.observe_tide(lane);
-        self.touch();
-        reached
-    }
-
-    /// Waits until a lane is through with its node at `on`. False if the run was stopped.
-    pub(crate) fn wait_for_node(&mut self, lane: LaneIndex, on: Pos) -> bool {
-        let shared = self.shared.clone();
-        let other = &shared.lanes[lane as usize];
-        let Some(ready) = &other.ready else {
-            return self.wait_for(lane, on + 1);
-        };
-        loop {
-            // In this order: a node that is done after the second look is counted after the first.
-            let reached = other.tide.reached();
-            if ready.is_done(on) {
-                return true;
-            }
-            if !self.wait_for(lane, reached + 1) {
-                return false;
-            }
-        }
-    }
-
-    fn observe_tide(&mut self, lane: LaneIndex) {
-        let stamp = self.shared.lanes[lane as usize].tide.stamp();
-        self.clock.observe(stamp);
-    }
-
-    /// The lane did something else than run nodes: the next node starts now, not when the last one ended.
-    pub(crate) fn touch(&mut self) {
-        if self.log.is_some() {
-            self.clock.now();
-        }
-    }
-
-    pub(crate) fn with_log<R>(
-        &mut self,
-        with: impl FnOnce(&mut Clock, &mut Option<Log>, LaneIndex) -> R,
-    ) -> R {
-        with(&mut self.clock, &mut self.log, self.lane)
-    }
-
-    fn wait_for_tide(&self, lane: LaneIndex, need: u32) -> bool {
-        let tide = &self.shared.lanes[lane as usize].tide;
-        for _ in 0..self.shared.spins {
-            if tide.reached() >= need {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        for _ in 0..YIELDS {
-            if tide.reached() >= need {
-                return true;
-            }
-            if self.shared.is_stopped() {
-                return false;
-            }
-            thread::yield_now();
-        }
-        if !tide.wait_for(need, &self.signal) {
-            return true;
-        }
-        loop {
-            if tide.reached() >= need {
-                return true;
-            }
-            if self.shared.is_stopped() {
-                tide.forget(&self.signal);
-                return false;
-            }
-            self.signal.park();
-        }
-    }
-
-    /// This thread has run all its nodes. Waits until the run's outcome is decided, by the last thread that comes here or by a failure.
-    pub(crate) fn conclude(&mut self) {
-        let all = &self.shared.barriers[0];
-        if all.lane_passed(self.clock.last()) && !self.shared.is_stopped() {
-            self.clock.observe(all.stamp());
-            let at = self.clock.next();
-            let how = self.shared.decide();
-            if let Some(log) = &mut self.log {
-                log.moment(0, at, Moment::Settled(0, how));
-            }
-        }
-        while !self.shared.barriers[0].is_settled() {
-            self.signal.park();
-        }
-        let stop_stamp = self.shared.stop_stamp();
-        self.clock.observe(stop_stamp);
-        self.touch();
-    }
-
-    /// Whether values must be rolled back. Known once [`conclude`](Cx::conclude) has returned.
-    pub(crate) fn must_roll_back(&self) -> bool {
-        matches!(self.shared.barriers[0].outcome(), Some(Err(_)))
-    }
-
-    /// This thread is through.
-    pub(crate) fn close(&mut self) {
-        let log = self.log.take();
-        self.shared.thread_closed(log);
+        super::waiting::drive(future, &self.waker, &self.signal, || self.shared.is_stopped())
     }
 
     /// Notes something of the current lane, now.
@@ -560,52 +337,5 @@ impl Cx {
         if let Some(log) = &mut self.log {
             log.node(self.lane, pos, self.node_start, self.clock.now(), ending);
         }
-    }
-}
-
-/// Runs a future to its end on the calling thread, in place; `signal` is the thread's and `waker` wakes it. Stops at an await
-/// point once `is_stopped` says so.
-#[inline]
-pub(crate) fn drive<F: Future>(
-    future: F,
-    waker: &Waker,
-    signal: &Signal,
-    is_stopped: impl Fn() -> bool,
-) -> Result<F::Output, Fault> {
-    let mut future = pin!(future);
-    let mut task = Context::from_waker(waker);
-    loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut task) {
-            return Ok(value);
-        }
-        if is_stopped() {
-            return Err(Fault::Stopped);
-        }
-        signal.park();
-        if is_stopped() {
-            return Err(Fault::Stopped);
-        }
-    }
-}
-
-impl View for Cx {
-    fn host_seen(&self) -> u32 {
-        self.host_seen
-    }
-
-    fn look_at_host(&mut self) -> u32 {
-        self.host_seen = self.shared.lanes[0].tide.reached();
-        self.observe_tide(0);
-        self.host_seen
-    }
-
-    fn has_finished(&mut self, lane: LaneIndex, on: Pos) -> bool {
-        let other = &self.shared.lanes[lane as usize];
-        let finished = match &other.ready {
-            None => other.tide.reached() > on,
-            Some(ready) => ready.is_done(on),
-        };
-        self.observe_tide(lane);
-        finished
     }
 }

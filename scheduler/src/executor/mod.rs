@@ -11,14 +11,17 @@
 //!             lane B            d1
 //! ```
 
+pub(crate) mod actions;
 pub(crate) mod context;
 pub(crate) mod lanes;
 pub(crate) mod log;
 pub(crate) mod one_thread;
 pub(crate) mod ready_lane;
 pub(crate) mod shared;
+pub(crate) mod waiting;
 
-use context::{Actions, Cx};
+use actions::Actions;
+use context::Cx;
 
 use crate::lane::BoundLane;
 use crate::ready::{Cursor, LaneIndex, LanePlan, Pos};

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use super::context::Cx;
 use super::log::Moment;
-use super::{RunningLane, context};
+use super::{RunningLane, waiting};
 use crate::clock::Clock;
 use crate::ready::Pos;
 use crate::signal::Signal;
@@ -132,7 +132,7 @@ fn next(ready: &ReadyLane, cx: &mut Cx, n_done: u32) -> Option<Pos> {
             return Some(pos);
         }
         cx.rest(n_done);
-        if yields < context::YIELDS {
+        if yields < waiting::YIELDS {
             yields += 1;
             thread::yield_now();
         } else {

@@ -7,7 +7,7 @@ use crate::barrier::BarrierCore;
 use crate::budget::Budget;
 use crate::error::InitError;
 use crate::event::LaneOrder;
-use crate::executor::context::{Action, Actions};
+use crate::executor::actions::{Action, Actions};
 use crate::executor::lanes::{run_device_lane, run_host_lane};
 use crate::executor::one_thread::run_all;
 use crate::executor::ready_lane::{NEVER_WAITED, ReadyLane};
