@@ -3,7 +3,7 @@
 //! Reference counts ([`Arc`]) stay the standard library's in both builds: no protocol here depends on the
 //! order of their operations, and a [`std::task::Waker`] can only be made from the standard one.
 
-pub(crate) use std::sync::{Arc, OnceLock};
+pub(crate) use std::sync::{Arc, OnceLock, Weak};
 
 #[cfg(not(shuttle))]
 mod imp {

@@ -1,5 +1,6 @@
 //! Where a run's threads come from.
 
+use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -9,7 +10,7 @@ use crate::options::{Pinning, ThreadOptions};
 use crate::run::Run;
 use crate::signal::Signal;
 use crate::stall::StallNotice;
-use crate::sync::{Arc, Mutex, ThreadId, lock, thread};
+use crate::sync::{Arc, Mutex, ThreadId, Weak, lock, thread};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -60,7 +61,7 @@ impl LaneThreads {
         Self::default()
     }
 
-    /// How many threads are parked, ready for a run.
+    /// How many threads are parked, or about to be: ready for a run.
     pub fn n_parked(&self) -> usize {
         lock(&self.0.parked).len()
     }
@@ -74,21 +75,37 @@ impl LaneThreads {
         }
         let pool = Arc::downgrade(&self.0);
         let handle = thread::Builder::new().name(name).spawn(move || {
-            job();
             let mailbox = Arc::new(Mailbox::of_current_thread());
+            let mut job = job;
             loop {
-                match pool.upgrade() {
-                    Some(pool) => lock(&pool.parked).push(mailbox.clone()),
-                    None => return,
-                }
+                PLACE.set(Some((pool.clone(), mailbox.clone())));
+                job();
+                return_to_pool();
                 match mailbox.wait() {
-                    Some(job) => job(),
+                    Some(next) => job = next,
                     None => return,
                 }
             }
         })?;
         lock(&self.0.handles).push(handle);
         Ok(())
+    }
+}
+
+thread_local! {
+    /// Where the calling thread, which runs a job, is to be put when the job ends.
+    static PLACE: Cell<Option<(Weak<Pool>, Arc<Mailbox>)>> = const { Cell::new(None) };
+}
+
+/// Makes the calling thread available to the next run, if it is one that is kept. It may still have a few steps to go: a job that
+/// comes early waits in its mailbox. Called before a run is seen to have closed, so that the next one finds its threads.
+pub(crate) fn return_to_pool() {
+    let Some((pool, mailbox)) = PLACE.take() else {
+        return;
+    };
+    match pool.upgrade() {
+        Some(pool) => lock(&pool.parked).push(mailbox),
+        None => *lock(&mailbox.next) = Next::End,
     }
 }
 
@@ -123,10 +140,9 @@ impl Drop for Pool {
             mailbox.signal.wake();
         }
         for handle in lock(&self.handles).drain(..) {
-            if parked
-                .iter()
-                .any(|mailbox| mailbox.thread == handle.thread().id())
-            {
+            let id = handle.thread().id();
+            // The last handle may be dropped by one of the threads itself.
+            if id != thread::current().id() && parked.iter().any(|mailbox| mailbox.thread == id) {
                 let _ = handle.join();
             }
         }

@@ -419,6 +419,7 @@ impl Shared {
 
     /// A thread of the run is through with everything, its lanes closed.
     pub(crate) fn thread_closed(&self, log: Option<Log>) {
+        crate::threads::return_to_pool();
         let me = crate::sync::thread::current().id();
         lock(&self.threads).retain(|(thread, _)| *thread != me);
         let mut closing = lock(&self.closing);
