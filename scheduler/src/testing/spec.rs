@@ -95,6 +95,7 @@ impl Default for Size {
 pub fn graphs(size: Size) -> impl Strategy<Value = GraphSpec> {
     let lane = prop_oneof![
         4 => Just(LaneSpec { n_stripes: 1, order: LaneOrder::Fifo }),
+        1 => Just(LaneSpec { n_stripes: 1, order: LaneOrder::Ready }),
         1 => (2_usize..4).prop_map(|n_stripes| LaneSpec { n_stripes, order: LaneOrder::Fifo }),
     ];
     let edge = (

@@ -19,3 +19,4 @@ mod g09_waiter_drop;
 mod g10_rollback;
 mod g11_same_result;
 mod g12_no_deadlock;
+mod g13_bounded_staging;
