@@ -15,11 +15,14 @@ use super::{RunningLane, waiting};
 use crate::clock::Clock;
 use crate::ready::Pos;
 use crate::signal::Signal;
-use crate::sync::{Arc, AtomicBool, AtomicU32, Mutex, OnceLock, Ordering, lock, thread};
+use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, OnceLock, Ordering, lock, thread};
 
 pub(crate) struct ReadyLane {
     /// By place: how many things the node still waits for.
     waits_for: Box<[AtomicU32]>,
+    /// By place: the latest stamp of what the node waited for and is through. Who finishes last need not have the latest
+    /// stamp: it may have taken it and then been overtaken.
+    fed_at: Box<[AtomicU64]>,
     /// By place: whether the node is through.
     done: Box<[AtomicBool]>,
     queue: Mutex<Queue>,
@@ -38,6 +41,7 @@ impl ReadyLane {
     pub(crate) fn new(waits_for: Vec<u32>) -> Self {
         ReadyLane {
             done: waits_for.iter().map(|_| AtomicBool::new(false)).collect(),
+            fed_at: waits_for.iter().map(|_| AtomicU64::new(0)).collect(),
             waits_for: waits_for.into_iter().map(AtomicU32::new).collect(),
             queue: Mutex::default(),
             signal: OnceLock::new(),
@@ -54,7 +58,10 @@ impl ReadyLane {
 
     /// One of the things that the node at `pos` waits for is through. Calls `note` with the stamp if it was the last.
     pub(crate) fn feed(&self, pos: Pos, clock: &mut Clock, note: impl FnOnce(u64)) {
+        let fed_at = &self.fed_at[pos as usize];
+        fed_at.fetch_max(clock.last(), Ordering::AcqRel);
         if self.waits_for[pos as usize].fetch_sub(1, Ordering::AcqRel) == 1 {
+            clock.observe(fed_at.load(Ordering::Acquire));
             self.enqueue(pos, clock, note);
             if let Some(signal) = self.signal.get() {
                 signal.wake();
