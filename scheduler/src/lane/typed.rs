@@ -8,6 +8,7 @@ use super::plain::{PlainNode, Plains, flatten};
 use super::{BoundLane, UnboundLane};
 use crate::error::Fault;
 use crate::executor::context::Cx;
+use crate::executor::quietly;
 use crate::operator::OperatorType;
 use crate::ready::Pos;
 use crate::slot::{Slot, empty_slots};
@@ -222,7 +223,14 @@ impl<T: OperatorType> BoundLane for OpenLane<T> {
         pos
     }
 
-    fn skip(&mut self, _: Pos) {}
+    /// The host value goes at once: its bytes are given back to the staging budget, so they must not stay behind.
+    fn skip(&mut self, pos: Pos) {
+        let (item, _) = self.lane.items.at(pos, &mut self.hint);
+        if item.kind == DeviceItem::Operator {
+            let host = self.lane.core.hosts.slots()[item.index as usize].take();
+            quietly(|| drop(host));
+        }
+    }
 
     fn discard(&mut self, pos: Pos) -> bool {
         let (item, _) = self.lane.items.at(pos, &mut self.hint);
