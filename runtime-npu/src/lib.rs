@@ -1,31 +1,90 @@
 //! Prefill engine: the operators of a decoder as lanes on ONNX Runtime execution providers.
+//!
+//! An [`NpuPlan`] checks a model folder and puts every operator of it into an init graph: read on the host lane, set up on the
+//! lane of its type. What comes out of the graph is an [`NpuEngine`], which runs prompts and, where no other engine does, decodes.
+//! An operator's kernel is a small ONNX Runtime session over the operator's own nodes, on the best execution provider that is
+//! there; its weights are used where the model file is mapped, and copied only by the provider that packs them.
+//!
+//! It is not a wrapper of ONNX Runtime: it has no API for other models than onnxruntime-genai decoder folders, does not sample,
+//! and knows no text.
+//!
+//! ```no_run
+//! use onnx_model::ModelFolder;
+//! use runtime_npu::{LibrarySearch, NpuOptions, NpuPlan};
+//! use scheduler::{InitGraph, InitMode};
+//!
+//! let folder = ModelFolder::open("model")?;
+//! let library = LibrarySearch::from_environment(|name| std::env::var_os(name));
+//!
+//! let mut graph = InitGraph::new();
+//! let setup = NpuPlan::new(&folder, NpuOptions::new(library))?.add_to(&mut graph);
+//! let run = graph.start(InitMode::Overlapped)?;
+//! let engine = setup.finish(&mut run.ready().wait()?)?;
+//!
+//! let mut cache = engine.new_cache(64)?;
+//! let logits = engine.prefill(&mut cache, &[1, 2, 3])?;
+//! # let _ = logits;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Words
+//!
+//! - *operator type*: [`Embedding`], [`Norm`], [`MatMulNBits`], [`GroupQueryAttention`], [`Mlp`], [`LmHead`], [`Glue`]; each is a
+//!   lane, the heavy ones striped over several threads;
+//! - *kernel*: [`Kernel`], what device setup makes of an operator;
+//! - *piece*: the part of a prompt that is run at once ([`NpuOptions::chunk_tokens`]).
+//!
+//! # What is guaranteed
+//!
+//! - Every init mode gives the same kernels, bit for bit.
+//! - A kernel has been run once before its node is finished, so the first request pays for nothing. [`NpuEngine::placements`] says
+//!   so, and where each operator runs.
+//! - A provider that was asked for by name runs the operators that it takes, or setup fails; nothing falls back silently.
+//! - A request that does not fit is refused before any work. A pass that fails leaves the cache at the length that it had.
+//! - Dropping the engine frees every session and its weights. The ONNX Runtime library stays loaded until the process ends.
+//!
+//! Not guaranteed: that several sequences run at the same time (they take turns, piece by piece), and equality with stock ONNX
+//! Runtime to the last bit at accuracy level 4 or for float16 models, where stock fuses what is apart here.
+//!
+//! # An operator type of one's own
+//!
+//! The operator types here are thin: `read` takes the operator's data from the folder, `setup` creates a session. See
+//! [`scheduler::OperatorType`] for the trait, and `scheduler::testing` for testing another one.
+//!
+//! The minimum supported Rust version is that of the workspace, 1.92. The ONNX Runtime library is found at run time
+//! ([`LibrarySearch`]); version [`MIN_VERSION`] or newer.
 
-mod dequantize;
+mod options;
+mod plan;
+
 mod embedding;
-mod engine;
-mod error;
-mod form;
 mod glue;
 mod group_query_attention;
-mod kernel;
-mod kv;
-mod lane;
-mod library;
 mod lm_head;
 mod matmul_nbits;
 mod mlp;
 mod norm;
-mod options;
+
+mod dequantize;
+mod form;
+mod kernel;
+mod lane;
 mod pieces;
-mod plan;
-mod program;
 mod provider;
+mod shapes;
+
+mod engine;
+mod kv;
+mod program;
+mod workspace;
+
+mod library;
 mod runtime;
 mod session;
-mod shapes;
 mod value;
+
+mod error;
 mod whole_model;
-mod workspace;
 
 pub use embedding::Embedding;
 pub use engine::NpuEngine;

@@ -112,7 +112,7 @@ impl LibrarySearch {
             .flat_map(|folder| libraries_in(&folder))
             .collect();
         if let Some(cache) = &self.cache {
-            found.extend(libraries_below(cache, CACHE_DEPTH));
+            found.extend(libraries_below(&cache.join("onnxruntime"), CACHE_DEPTH));
         }
         if found.is_empty() {
             return Err(NpuError::library(self.not_found()));
@@ -122,17 +122,18 @@ impl LibrarySearch {
 
     /// Installed files of another Python package, for execution providers that come as one: `file` of package `package`.
     pub fn python_package_file(&self, package: &str, file: &str) -> Option<PathBuf> {
-        // The whole wheel below its own name, since providers look for libraries in the folder beside theirs.
-        let wheel = package.replace('_', "-");
-        let cached = self.cache.iter().map(|cache| cache.join(&wheel).join(package));
-        let installed = self.python.iter().map(|packages| packages.join(package));
+        // An explicit library is in `site-packages/onnxruntime/capi` or in the cache's `onnxruntime/VERSION`: others are beside.
         let beside = self
             .explicit
             .iter()
-            .filter_map(|library| Some(library.ancestors().nth(3)?.join(package)));
-        beside
-            .chain(installed)
-            .chain(cached)
+            .filter_map(|library| library.ancestors().nth(3));
+        let folders = beside
+            .chain(self.python.iter().map(PathBuf::as_path))
+            .chain(self.cache.as_deref());
+        // The cache keeps the whole wheel below its own name, since providers look for libraries in the folder beside theirs.
+        let wheel = package.replace('_', "-");
+        folders
+            .flat_map(|folder| [folder.join(package), folder.join(&wheel).join(package)])
             .map(|folder| folder.join(file))
             .find(|path| path.is_file())
     }
@@ -154,7 +155,7 @@ impl LibrarySearch {
 }
 
 /// The cache holds `onnxruntime/VERSION/lib...`, or an unpacked wheel.
-const CACHE_DEPTH: usize = 4;
+const CACHE_DEPTH: usize = 2;
 
 #[cfg(not(target_os = "windows"))]
 const SYSTEM_FOLDERS: &[&str] = &[
@@ -299,6 +300,25 @@ mod tests {
         let explicit = touch(root.join("mine.so"));
         let env = [env, vec![("ORT_DYLIB_PATH", explicit.as_path())]].concat();
         assert_eq!(search(root, &env).candidates().unwrap(), vec![explicit]);
+    }
+
+    #[test]
+    fn provider_packages_are_found_installed_or_in_the_cache() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let (cache, venv) = (root.join("cache"), root.join("venv"));
+        let find = || {
+            let env: [(&str, &Path); 2] = [("HOSTLANE_CACHE", &cache), ("VIRTUAL_ENV", &venv)];
+            search(root, &env).python_package_file("onnxruntime_qnn", "libQnnHtp.so")
+        };
+        assert_eq!(find(), None);
+        let cached = touch(cache.join("onnxruntime-qnn/onnxruntime_qnn/libQnnHtp.so"));
+        assert_eq!(find(), Some(cached.clone()));
+        let explicit = LibrarySearch::exactly(cache.join("onnxruntime/1.32.0").join(LIBRARY));
+        let beside = explicit.python_package_file("onnxruntime_qnn", "libQnnHtp.so");
+        assert_eq!(beside, Some(cached));
+        let installed = touch(venv.join("lib/python3.12/site-packages/onnxruntime_qnn/libQnnHtp.so"));
+        assert_eq!(find(), Some(installed));
     }
 
     #[test]

@@ -25,22 +25,36 @@ struct Inner {
     gate: Arc<Gate>,
 }
 
+impl Inner {
+    fn accept(&'static self, search: &LibrarySearch) -> Result<OnnxRuntime> {
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        match &search.explicit {
+            Some(library) if real(library) != real(&self.library) => Err(NpuError::library(format!(
+                "this process has loaded ONNX Runtime from {}; it cannot load {} too",
+                self.library.display(),
+                library.display()
+            ))),
+            _ => Ok(OnnxRuntime { inner: self }),
+        }
+    }
+}
+
 static LOADED: OnceLock<Inner> = OnceLock::new();
 static LOADING: Mutex<()> = Mutex::new(());
 
 impl OnnxRuntime {
     /// Loads the first usable library that `search` finds, with a pool of `n_threads` threads (the caller of a run counts as
-    /// one). If the process has already loaded one, that one is returned.
+    /// one). If the process has already loaded one, that one is returned, unless `search` insists on another.
     ///
     /// # Errors
-    /// No library is found, or it is not ONNX Runtime, or too old.
+    /// No library is found, or it is not ONNX Runtime, or too old, or the process has loaded another one.
     pub fn load(search: &LibrarySearch, n_threads: usize) -> Result<Self> {
         if let Some(inner) = LOADED.get() {
-            return Ok(Self { inner });
+            return inner.accept(search);
         }
         let _one_at_a_time = LOADING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(inner) = LOADED.get() {
-            return Ok(Self { inner });
+            return inner.accept(search);
         }
         let mut failures = Vec::new();
         for library in search.candidates()? {
