@@ -4,6 +4,20 @@ use std::error::Error;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
+/// Settings of libraries below us that can only be given by environment variables, unless the caller has set them. For the first
+/// line of a `main`.
+///
+/// `NODEVICE_SELECT`: Mesa's device selection complains on standard error where there is no desktop session.
+/// `ORT_DISABLE_TELEMETRY`: ONNX Runtime 1.32 otherwise reports its use over the network and keeps a database in the home folder.
+pub fn settle_environment() {
+    for variable in ["NODEVICE_SELECT", "ORT_DISABLE_TELEMETRY"] {
+        if std::env::var_os(variable).is_none() {
+            // SAFETY: the first line of `main`; the process has one thread yet.
+            unsafe { std::env::set_var(variable, "1") };
+        }
+    }
+}
+
 /// Runs a program: 0 if it succeeds, else its error with its causes on stderr, and 1.
 pub fn run(program: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
     match program() {

@@ -63,6 +63,7 @@ impl OnnxRuntime {
                     let gate = Arc::new(Gate::default());
                     let environment = builder
                         .with_name("hostlane")
+                        .with_telemetry(false)
                         .with_global_thread_pool(
                             pool(n_threads, &gate).map_err(|e| NpuError::runtime("thread pool", e))?,
                         )

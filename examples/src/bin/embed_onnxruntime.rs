@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
+use examples::cli::settle_environment;
 use examples::embed::{Embedded, Stock};
 use examples::provision::TerminalProgress;
 use examples::setup;
@@ -31,6 +32,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
+    settle_environment();
     match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

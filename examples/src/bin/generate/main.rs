@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use examples::cli::settle_environment;
 use examples::provision::{Progress, TerminalProgress};
 use examples::setup;
 use futures::StreamExt;
@@ -27,12 +28,12 @@ const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     let started = Instant::now();
+    settle_environment();
     let args = Args::parse();
     if let Err(message) = args.check() {
         eprintln!("error: {message}\n\nFor more information, try '--help'.");
         return USAGE.into();
     }
-    quiet_graphics_drivers();
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_writer(std::io::stderr)
@@ -55,15 +56,6 @@ fn main() -> ExitCode {
     // A download, a conversion or an inline load may still block its thread; it must not hold the exit up.
     executor.shutdown_background();
     code.into()
-}
-
-/// Mesa's device selection writes a complaint to standard error where there is no desktop session.
-fn quiet_graphics_drivers() {
-    const VARIABLE: &str = "NODEVICE_SELECT";
-    if std::env::var_os(VARIABLE).is_none() {
-        // SAFETY: the process has one thread yet.
-        unsafe { std::env::set_var(VARIABLE, "1") };
-    }
 }
 
 fn complain(error: &anyhow::Error) -> u8 {

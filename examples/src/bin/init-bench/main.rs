@@ -12,11 +12,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
+use examples::cli::settle_environment;
 
 use args::Args;
 use row::{Results, Row};
 
 fn main() -> ExitCode {
+    settle_environment();
     let args = Args::parse();
     let done = match args.child {
         Some(mode) => child::run(&args, mode),
