@@ -1,13 +1,15 @@
 //! How fast this machine's adapter decodes, against what its memory gives: `cargo bench -p runtime-igpu --bench decode`.
 //!
-//! Options after `--`: `--json`, `--model DIR` (an onnxruntime-genai folder; default: a small fixture), `--tokens N`,
-//! `--shape gpu|cpu`, `--upload mapped|staged`. All rates are of one run, so their ratios can be compared.
+//! Options after `--`: `--json`, `--model DIR` (an onnxruntime-genai folder; default: random weights of SmolLM2-135M's size,
+//! written to a temporary folder), `--tokens N`, `--shape gpu|cpu`, `--upload mapped|staged`. All rates are of one run, so their ratios can be compared.
 //! On lavapipe, `LP_NUM_THREADS=0` in the environment runs small dispatches on the calling thread.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use onnx_model::ModelFolder;
+use onnx_model::synth::{Preset, synthesize};
+use onnx_model::write::DecoderSpec;
 use runtime_igpu::{IgpuOptions, IgpuPlan, MatvecShape, Probe, UploadPath};
 use scheduler::{InitGraph, InitMode, RunOptions};
 use serde_json::json;
@@ -24,7 +26,7 @@ const UPLOADS: usize = 7;
 
 struct Arguments {
     json: bool,
-    model: PathBuf,
+    model: Option<PathBuf>,
     n_tokens: usize,
     options: IgpuOptions,
 }
@@ -36,8 +38,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     report["matvec"] = matvec(&probe)?;
     report["upload"] = upload(&probe)?;
     drop(probe);
-    report["init"] = init(&arguments)?;
-    report["decode"] = decode(&arguments)?;
+    let synthetic = tempfile::tempdir()?;
+    let model = match &arguments.model {
+        Some(model) => model.as_path(),
+        None => {
+            synthesize(synthetic.path(), &smollm2_size(), 1, &mut |_| {})?;
+            synthetic.path()
+        }
+    };
+    report["init"] = init(model, &arguments)?;
+    report["decode"] = decode(model, &arguments)?;
     let streaming = report["matvec"]["copy_gb_per_s"].as_f64().unwrap_or(f64::NAN);
     let weights = report["decode"]["weights_gb_per_s"].as_f64().unwrap_or(f64::NAN);
     report["decode"]["of_streaming"] = json!(weights / streaming);
@@ -50,10 +60,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, Box<dyn std::error::Error>> {
-    let fixture = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models/llama3-tiny-int4");
     let mut parsed = Arguments {
         json: false,
-        model: fixture,
+        model: None,
         n_tokens: 32,
         options: IgpuOptions::default(),
     };
@@ -68,7 +77,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, Box<dyn s
             "--json" => parsed.json = true,
             // Cargo passes this to every bench.
             "--bench" => {}
-            "--model" => parsed.model = value()?.into(),
+            "--model" => parsed.model = Some(value()?.into()),
             "--tokens" => parsed.n_tokens = value()?.parse()?,
             "--shape" => {
                 parsed.options.matvec = Some(match value()?.as_str() {
@@ -88,6 +97,24 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, Box<dyn s
         }
     }
     Ok(parsed)
+}
+
+/// SmolLM2-135M's geometry.
+fn smollm2_size() -> DecoderSpec {
+    DecoderSpec {
+        layers: 30,
+        hidden: 576,
+        intermediate: 1536,
+        heads: 9,
+        kv_heads: 3,
+        head_dim: 64,
+        vocab: 49_152,
+        context_length: 8192,
+        bos: 0,
+        eos: vec![2],
+        pad: 2,
+        ..Preset::Llama3_2_1b.spec()
+    }
 }
 
 fn matvec(probe: &Probe) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
@@ -146,9 +173,9 @@ fn upload(probe: &Probe) -> Result<serde_json::Value, Box<dyn std::error::Error>
 }
 
 /// Time to a ready device, and what its lanes did meanwhile.
-fn init(arguments: &Arguments) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
+fn init(model: &Path, arguments: &Arguments) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
     let started = Instant::now();
-    let folder = ModelFolder::open(&arguments.model)?;
+    let folder = ModelFolder::open(model)?;
     let opened = started.elapsed();
     let plan = IgpuPlan::new(&folder, arguments.options.clone())?;
     let planned = started.elapsed();
@@ -170,7 +197,7 @@ fn init(arguments: &Arguments) -> Result<serde_json::Value, Box<dyn std::error::
     let busy = times.device_open + times.pipelines + times.warm_up + times.upload + times.caches + times.bind;
     let share = |time: Duration| json!({ "ms": ms(time), "share": time.as_secs_f64() / busy.as_secs_f64() });
     Ok(json!({
-        "model": arguments.model.display().to_string(),
+        "model": arguments.model.as_ref().map_or("random weights of SmolLM2-135M's size".to_owned(), |model| model.display().to_string()),
         "device_bytes": plan.device_bytes(),
         "open_folder_ms": ms(opened),
         "adapter_and_plan_ms": ms(planned - opened),
@@ -187,8 +214,8 @@ fn init(arguments: &Arguments) -> Result<serde_json::Value, Box<dyn std::error::
     }))
 }
 
-fn decode(arguments: &Arguments) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
-    let folder = ModelFolder::open(&arguments.model)?;
+fn decode(model: &Path, arguments: &Arguments) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
+    let folder = ModelFolder::open(model)?;
     let plan = IgpuPlan::new(&folder, arguments.options.clone())?;
     let mut engine = plan.load(InitMode::Overlapped)?;
     let mut token = 1;

@@ -309,9 +309,7 @@ mod tests {
         };
         rig.gpu.lose();
         for path in [UploadPath::Staged, UploadPath::Mapped] {
-            let error = upload(&rig.gpu, path, "weights", &[0; 64])
-                .err()
-                .expect("the device is gone");
+            let error = upload(&rig.gpu, path, "weights", &[0; 64]).expect_err("the device is gone");
             assert!(error.is_device_lost(), "{path:?}: {error:?}");
         }
         let spec = KernelSpec::new(Shader::Copy, [("WORKGROUP", 64)]);

@@ -140,7 +140,12 @@ fn check_attention_in(rig: &Rig, workgroup: u32, dim: usize, length: usize, wind
     let partials = rig.run(&Run {
         spec: &KernelSpec::new(
             Shader::AttentionPartial,
-            [("WORKGROUP", workgroup), head_dim, ("STRETCH", STRETCH)],
+            [
+                ("WORKGROUP", workgroup),
+                head_dim,
+                ("STRETCH", STRETCH),
+                ("TOUCH", u32::from(workgroup == 8)),
+            ],
         ),
         params: &[
             (HEADS / KV_HEADS) as u32,

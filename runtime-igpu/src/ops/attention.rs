@@ -315,9 +315,9 @@ fn attend(compiler: &mut Compiler, attention: &Attention, query: View) -> View {
     let max_stretches = longest.div_ceil(STRETCH);
     let partials = compiler.new_value(heads * max_stretches * (head_dim + 4));
     // On a CPU adapter an invocation with many positions keeps the query in registers across them.
-    let workgroup = match compiler.options.matvec {
-        MatvecShape::Gpu => GPU_WORKGROUP,
-        MatvecShape::CpuAdapter => compiler.options.narrow_workgroup,
+    let (workgroup, touch) = match compiler.options.matvec {
+        MatvecShape::Gpu => (GPU_WORKGROUP, 0),
+        MatvecShape::CpuAdapter => (compiler.options.narrow_workgroup, 1),
     };
     let spec = KernelSpec::new(
         Shader::AttentionPartial,
@@ -325,6 +325,7 @@ fn attend(compiler: &mut Compiler, attention: &Attention, query: View) -> View {
             ("WORKGROUP", workgroup),
             ("HEAD_DIM", head_dim),
             ("STRETCH", STRETCH),
+            ("TOUCH", touch),
         ],
     );
     let params = vec![
