@@ -238,17 +238,32 @@ impl Barrier {
     /// Inside a tokio runtime use `.await`: a thread that blocks here polls no timers for the run's nodes.
     ///
     /// # Errors
-    /// Why the barrier cannot succeed.
+    /// Why the barrier cannot succeed. If a node of the run waits for the whole run.
     pub fn wait(&self) -> Result<crate::Ready, InitError> {
+        self.check_waiter()?;
         let outcome = self.core().wait();
         self.ready_or(outcome)
     }
 
     /// Blocks the calling thread until the barrier settles, but not longer than `timeout`: then `None`, and the run goes on.
     pub fn wait_timeout(&self, timeout: Duration) -> Option<Result<crate::Ready, InitError>> {
+        if let Err(error) = self.check_waiter() {
+            return Some(Err(error));
+        }
         self.core()
             .wait_timeout(timeout)
             .map(|outcome| self.ready_or(outcome))
+    }
+
+    /// A node that blocks until its own run is through blocks for ever: an error instead.
+    fn check_waiter(&self) -> Result<(), InitError> {
+        let me = crate::sync::thread::current().id();
+        if self.id == 0 && !self.is_settled() && self.shared.has_thread(me) {
+            return Err(InitError::misuse(
+                "a node of the run waits for the whole run, and so for itself",
+            ));
+        }
+        Ok(())
     }
 
     fn ready_or(&self, outcome: Result<(), InitError>) -> Result<crate::Ready, InitError> {

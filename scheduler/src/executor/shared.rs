@@ -475,14 +475,14 @@ impl Shared {
     }
 }
 
-/// With a core for every thread, spinning for a microsecond or two saves the 4 to 6 us of a wake-up, and 100 ns of a yield;
+/// With a core for every thread, spinning for less than a microsecond saves the 4 to 6 us of a wake-up, and 100 ns of a yield;
 /// with fewer it keeps a core from whoever is waited for.
 #[cfg(not(shuttle))]
 fn spins_for(n_threads: u32) -> u32 {
     static N_CORES: OnceLock<usize> = OnceLock::new();
     let ask = || std::thread::available_parallelism().map_or(1, usize::from);
     if n_threads as usize <= *N_CORES.get_or_init(ask) {
-        100
+        32
     } else {
         0
     }

@@ -140,3 +140,27 @@ fn nothing_stops_when_all_waiters_are_dropped() {
     late.wait().unwrap();
     assert_eq!(diary.lines_with("done"), ["done x 1"]);
 }
+
+#[test]
+fn a_node_that_waits_for_its_own_run_is_told_so() {
+    let mut graph = InitGraph::new();
+    let (send, receive) = std::sync::mpsc::channel::<scheduler::Barrier>();
+    graph.read("waits", (), move |()| {
+        let barrier = receive.recv()?;
+        let timed = barrier
+            .wait_timeout(std::time::Duration::MAX)
+            .expect("an answer at once");
+        assert!(timed.unwrap_err().is_misuse());
+        barrier.wait().map(drop).map_err(Into::into)
+    });
+    let run = graph.start(InitMode::Overlapped).unwrap();
+    send.send(run.ready()).unwrap();
+    let error = run.ready().wait().unwrap_err();
+    assert_eq!(error.node(), Some("waits"));
+    assert!(
+        error
+            .to_string()
+            .contains("waits for the whole run, and so for itself"),
+        "{error}"
+    );
+}
