@@ -18,10 +18,11 @@ pub struct ResolvedProvider {
     provider: Provider,
     /// Options of the provider.
     options: Vec<(String, String)>,
+    emulator: Emulator,
 }
 
 /// Whether a device that only emulates an NPU will do.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Emulator {
     /// The user named the provider.
     WillDo,
@@ -35,6 +36,7 @@ impl ResolvedProvider {
         Self {
             provider: Provider::Cpu,
             options: Vec::new(),
+            emulator: Emulator::WillNotDo,
         }
     }
 
@@ -69,21 +71,22 @@ impl ResolvedProvider {
             _ => installed(provider, options)?,
         };
         register(provider, &plugin, runtime)?;
-        let name = provider.execution_provider();
-        let usable = |device: &Device<'_>| {
-            device.ep().is_ok_and(|ep| ep == name)
-                && (emulator == Emulator::WillDo || device.hardware_device().ty() == DeviceType::NPU)
-        };
-        if !runtime.environment().devices().any(|device| usable(&device)) {
-            return Err(NpuError::provider(format!(
-                "execution provider {provider} is not available: {} is there, but it finds no device",
-                plugin.library.display()
-            )));
-        }
-        Ok(Self {
+        let resolved = Self {
             provider,
             options: plugin.options,
-        })
+            emulator,
+        };
+        match runtime
+            .environment()
+            .devices()
+            .any(|device| resolved.takes(&device))
+        {
+            true => Ok(resolved),
+            false => Err(NpuError::provider(format!(
+                "execution provider {provider} is not available: {} is there, but it finds no NPU",
+                plugin.library.display()
+            ))),
+        }
     }
 
     /// The word for it.
@@ -106,9 +109,17 @@ impl ResolvedProvider {
         match self.is_npu() {
             true => options
                 .config("session.disable_cpu_ep_fallback", "1")?
-                .provider(self.execution_provider(), &self.options),
+                .provider(|device| self.takes(device), &self.options),
             false => Ok(options),
         }
+    }
+
+    /// Whether sessions may use the device: an NPU, or for QNN by name the emulator, which says that it is a CPU. OpenVINO also has
+    /// devices that are CPUs and mean it.
+    fn takes(&self, device: &Device<'_>) -> bool {
+        let emulated = self.provider == Provider::Qnn && self.emulator == Emulator::WillDo;
+        device.ep().is_ok_and(|ep| ep == self.execution_provider())
+            && (emulated || device.hardware_device().ty() == DeviceType::NPU)
     }
 
     /// Held while a session is created on an NPU: compilers of NPUs are not known to be safe in parallel, and gain nothing.

@@ -7,6 +7,7 @@ use std::ffi::CString;
 use std::path::Path;
 use std::ptr::{self, NonNull};
 
+use ort::device::Device;
 use ort::sys::{GraphOptimizationLevel, OrtSession, OrtSessionOptions, OrtValue};
 use ort::{AsPointer, ortsys};
 
@@ -96,13 +97,11 @@ impl<'r> SessionOptions<'r> {
     /// Appends an execution provider by its devices. `options` have no prefix.
     pub(crate) fn provider(
         self,
-        execution_provider: &str,
+        takes: impl Fn(&Device<'_>) -> bool,
         options: &[(String, String)],
     ) -> ort::Result<Self> {
         let environment = self.runtime.environment();
-        let devices = environment
-            .devices()
-            .filter(|device| device.ep().is_ok_and(|ep| ep == execution_provider));
+        let devices = environment.devices().filter(|device| takes(device));
         let devices: Vec<_> = devices.map(|device| device.ptr()).collect();
         let strings = |of: fn(&(String, String)) -> &str| {
             options
