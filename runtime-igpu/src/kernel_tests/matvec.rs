@@ -130,6 +130,18 @@ pub(super) fn check(rig: &Rig) {
             zeros: Zeros::Packed,
             ..BASE
         },
+        // Long rows: Mesa 22.3.6 stops an invocation's loops after 65,535 iterations in all.
+        Case {
+            k: 40_960,
+            rows: 17,
+            ..BASE
+        },
+        Case {
+            k: 40_960,
+            rows: 17,
+            block: 16,
+            ..BASE
+        },
     ];
     for kind in [ScaleType::Float32, ScaleType::Float16, ScaleType::BFloat16] {
         check_float(rig, kind);

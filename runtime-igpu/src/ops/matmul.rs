@@ -182,7 +182,10 @@ impl FloatMatrix {
                 matrix.name, matrix.shape
             )));
         };
-        let rows_per_part = compiler.rows_per_part(rows, columns * kind.bytes())?;
+        // An invocation loops over a part's rows, and Mesa 22.3.6 stops loops after 65,535 iterations.
+        let rows_per_part = compiler
+            .rows_per_part(rows, columns * kind.bytes())?
+            .min(MAX_LOOP_ROWS);
         let weight = compiler.raw_weight(&matrix, rows, rows_per_part)?;
         Ok(Self {
             rows,
@@ -198,6 +201,9 @@ impl FloatMatrix {
         parts(self.rows, self.rows_per_part)
     }
 }
+
+/// Rows that one invocation goes through at most.
+const MAX_LOOP_ROWS: u64 = 32_768;
 
 /// MatMul with a constant matrix.
 pub(super) fn float(compiler: &mut Compiler, node: &Node) -> Result<()> {
