@@ -48,6 +48,9 @@ impl ResolvedProvider {
         match options.provider {
             Provider::Cpu => Ok(Self::cpu()),
             Provider::Auto => {
+                if !npu_driver_is_there() {
+                    return Ok(Self::cpu());
+                }
                 for provider in [Provider::VitisAi, Provider::Qnn, Provider::OpenVino] {
                     match Self::named(provider, options, runtime, Emulator::WillNotDo) {
                         Ok(resolved) => return Ok(resolved),
@@ -128,6 +131,24 @@ impl ResolvedProvider {
         self.is_npu()
             .then(|| COMPILING.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
     }
+}
+
+/// Whether the operating system has a driver of any NPU, as far as it can be told without loading a provider: a registered
+/// provider is offered to every session of the process, so none is loaded in vain.
+#[cfg(target_os = "linux")]
+fn npu_driver_is_there() -> bool {
+    let any = |folder: &str, prefix: &str| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries
+            .into_iter()
+            .any(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
+    };
+    any("/dev/accel", "accel") || any("/dev", "fastrpc-cdsp")
+}
+
+#[cfg(not(target_os = "linux"))]
+fn npu_driver_is_there() -> bool {
+    true
 }
 
 /// Where the provider's library is, as its Python package lays it out.
