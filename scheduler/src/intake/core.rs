@@ -2,11 +2,13 @@
 
 use std::thread::ThreadId;
 
+use super::worker::Pending;
 use crate::barrier::BarrierCore;
 use crate::clock::{Clock, Epoch};
 use crate::error::{Fault, InitError, Site};
 use crate::event::{LaneOrder, Phase, RunRecord, Settled};
 use crate::executor::log::{Ending, Log, Moment, merge};
+use crate::executor::quietly;
 use crate::graph::topology::{BarrierNames, LaneNames, Name, NodeEntry, Topology};
 use crate::mode::InitMode;
 use crate::signal::Signal;
@@ -42,6 +44,8 @@ struct State {
     operators: Vec<(u32, Name, u64)>,
     /// Lane 0 is the host lane.
     lanes: Vec<(Name, u32)>,
+    /// What is left to set up, by device lane.
+    pending: Vec<Arc<dyn Pending>>,
     signals: Vec<Arc<Signal>>,
     n_threads: usize,
     logs: Vec<Log>,
@@ -66,6 +70,7 @@ impl Core {
                 n_finished: 0,
                 operators: Vec::new(),
                 lanes: vec![(Name::Borrowed("host"), 0)],
+                pending: Vec::new(),
                 signals: Vec::new(),
                 n_threads: 0,
                 logs: Vec::new(),
@@ -77,9 +82,10 @@ impl Core {
     }
 
     /// Adds a lane; gives its index among the device lanes.
-    pub(super) fn add_lane(&self, operator_type: &str) -> u32 {
+    pub(super) fn add_lane(&self, operator_type: &str, pending: Arc<dyn Pending>) -> u32 {
         let mut state = lock(&self.state);
         state.lanes.push((Name::Owned(operator_type.to_owned()), 0));
+        state.pending.push(pending);
         state.lanes.len() as u32 - 2
     }
 
@@ -135,37 +141,74 @@ impl Core {
         node
     }
 
-    /// A read has ended. If it failed, so does the intake.
-    pub(super) fn end_read<V>(&self, node: Node, host: Result<V, Fault>) -> Result<V, InitError> {
-        let (value, ending) = match &host {
-            Ok(_) => (Ok(()), Ending::Finished),
-            Err(fault) => (Err(()), crate::executor::shared::ending_of(fault)),
-        };
-        {
+    /// A read has ended: its value goes to its lane through `push`. If the read failed, so does the intake.
+    pub(super) fn end_read<V>(
+        &self,
+        node: Node,
+        host: Result<V, Fault>,
+        push: impl FnOnce(V),
+    ) -> Result<(), InitError> {
+        let failed = {
             let mut state = lock(&self.state);
+            let state = &mut *state;
             let (clock, log, start) = &mut state.host;
+            clock.observe(self.stamp());
             let end = clock.now();
+            let (ending, failed) = match host {
+                Ok(value) => {
+                    // Under the lock, so that a rollback takes the value along or comes before it was made.
+                    push(value);
+                    state.n_submitted += 1;
+                    (Ending::Finished, None)
+                }
+                Err(fault) => (crate::executor::shared::ending_of(&fault), Some(fault)),
+            };
             if let Some(log) = log {
                 log.node(0, node.host_pos, *start, end, ending);
-                if value.is_err() {
+                if failed.is_some() {
                     log.moment(node.lane, clock.next(), Moment::Skipped(node.pos));
                 }
             }
             self.stamp.fetch_max(clock.last(), Ordering::AcqRel);
-            if value.is_ok() {
-                state.n_submitted += 1;
-            }
+            failed
+        };
+        if failed.is_none() && !self.barrier.is_settled() {
+            return Ok(());
         }
-        match host {
-            Ok(value) => Ok(value),
-            Err(fault) => {
-                let mut clock = Clock::new(self.epoch);
-                clock.observe(self.stamp());
-                let mut log = self.new_log();
-                let error = self.fail(node, super::phase_of(true), fault, &mut clock, log.as_mut());
-                lock(&self.state).logs.extend(log);
-                Err(error)
+        let mut clock = Clock::new(self.epoch);
+        clock.observe(self.stamp());
+        let mut log = self.new_log();
+        let outcome = match failed {
+            Some(fault) => Err(self.fail(node, super::phase_of(true), fault, &mut clock, log.as_mut())),
+            None => {
+                self.drop_pending(&mut clock, log.as_mut());
+                self.barrier.outcome().unwrap_or(Ok(()))
             }
+        };
+        lock(&self.state).logs.extend(log);
+        outcome
+    }
+
+    /// Drops what was read and will never be set up, the newest first.
+    fn drop_pending(&self, clock: &mut Clock, mut log: Option<&mut Log>) {
+        let mut left = Vec::new();
+        {
+            let state = lock(&self.state);
+            for pending in &state.pending {
+                left.append(&mut pending.drain());
+            }
+            left.sort_by_key(|(node, _)| std::cmp::Reverse(node.host_pos));
+            clock.observe(self.stamp());
+            for (node, _) in &left {
+                if let Some(log) = &mut log {
+                    log.moment(node.lane, clock.next(), Moment::Skipped(node.pos));
+                    log.moment(0, clock.next(), Moment::Dropped(node.host_pos));
+                }
+            }
+            self.stamp.fetch_max(clock.last(), Ordering::AcqRel);
+        }
+        for (_, value) in left {
+            quietly(|| drop(value));
         }
     }
 
@@ -203,6 +246,8 @@ impl Core {
             let state = lock(&self.state);
             state.is_sealed && state.n_finished == state.n_submitted
         };
+        // Whoever counted an item had noted its stamp before.
+        clock.observe(self.stamp());
         if is_done && self.barrier.settle(Ok(())) {
             self.after_settling(Settled::Ready, clock, log);
         }
@@ -245,11 +290,14 @@ impl Core {
         error
     }
 
-    fn after_settling(&self, how: Settled, clock: &mut Clock, log: Option<&mut Log>) {
+    fn after_settling(&self, how: Settled, clock: &mut Clock, mut log: Option<&mut Log>) {
         let at = clock.next();
         self.stamp.fetch_max(at, Ordering::AcqRel);
-        if let Some(log) = log {
+        if let Some(log) = &mut log {
             log.moment(0, at, Moment::Settled(0, how));
+        }
+        if how == Settled::Failed {
+            self.drop_pending(clock, log);
         }
         let signals = lock(&self.state).signals.clone();
         for signal in signals {
@@ -259,6 +307,8 @@ impl Core {
 
     /// Ends the intake with an error that is no node's.
     pub(super) fn stop(&self, error: InitError) {
+        // The rollback happens here: the intake has not closed before this thread is through with it.
+        lock(&self.state).n_threads += 1;
         let mut clock = Clock::new(self.epoch);
         clock.observe(self.stamp());
         clock.now();
@@ -269,7 +319,7 @@ impl Core {
             }
             self.after_settling(Settled::Failed, &mut clock, log.as_mut());
         }
-        lock(&self.state).logs.extend(log);
+        self.thread_ended(log);
     }
 
     pub(super) fn cancel(&self) {

@@ -130,7 +130,7 @@ impl Intake {
     /// Adds a lane for an operator type.
     pub fn lane<T: OperatorType>(&self, operator_type: T) -> IntakeLane<T> {
         let half = Arc::new(LaneHalf::new(operator_type));
-        let index = self.0.core.add_lane(half.operator_type.name());
+        let index = self.0.core.add_lane(half.operator_type.name(), half.clone());
         lock(&self.0.lanes).push(Some(Box::new(half.clone())));
         let mut queues = lock(&self.0.queues);
         let queue = match queues.first() {
@@ -166,15 +166,16 @@ impl Intake {
         let host_bytes = lane.half.operator_type.host_bytes(source);
         let node = core.begin_read(lane.index, name.clone(), host_bytes);
         let host = guarded(|| lane.half.operator_type.read(source));
-        let host = core
-            .end_read(node, host)
-            .inspect_err(|_| drop(take_inline(core.id)))?;
         let made = Arc::new(Slot::new());
-        lane.half.push(Item {
-            node,
-            host,
-            made: made.clone(),
-        });
+        let push = |host| {
+            lane.half.push(Item {
+                node,
+                host,
+                made: made.clone(),
+            })
+        };
+        core.end_read(node, host, push)
+            .inspect_err(|_| drop(take_inline(core.id)))?;
         self.submit(lane.index)?;
         Ok(Handle::new(core.clone(), name, made))
     }
@@ -288,7 +289,6 @@ impl Intake {
         }
         core.settle_if_done();
         drop(take_inline(core.id));
-        self.0.roll_back_what_never_ran();
         Ok(SealedIntake {
             core: core.clone(),
             registration: Registration::default(),
@@ -313,26 +313,10 @@ fn take_inline(id: u64) -> Option<Worker> {
     })
 }
 
-impl Owner {
-    /// Drops what was submitted to lanes that never got a thread, if the intake has failed. They have no state to open.
-    fn roll_back_what_never_ran(&self) {
-        if !matches!(self.core.barrier.outcome(), Some(Err(_))) {
-            return;
-        }
-        let mut worker = Worker::new(self.core.clone());
-        for (index, lane) in lock(&self.lanes).iter_mut().enumerate() {
-            if let Some(lane) = lane.take() {
-                worker.add_lane(index as u32, lane.bind());
-            }
-        }
-    }
-}
-
 impl Drop for Owner {
     fn drop(&mut self) {
         self.core.cancel();
         drop(take_inline(self.core.id));
-        self.roll_back_what_never_ran();
         let me = thread::current().id();
         for handle in lock(&self.threads).drain(..) {
             // A node that drops its own intake must not wait for itself.

@@ -42,6 +42,18 @@ impl<T: OperatorType> LaneHalf<T> {
     }
 }
 
+/// What a lane has yet to set up, whatever its type.
+pub(super) trait Pending: Send + Sync {
+    fn drain(&self) -> Vec<(Node, Box<dyn Send>)>;
+}
+
+impl<T: OperatorType> Pending for LaneHalf<T> {
+    fn drain(&self) -> Vec<(Node, Box<dyn Send>)> {
+        let erase = |item: Item<T>| (item.node, Box::new(item.host) as Box<dyn Send>);
+        lock(&self.items).drain(..).map(erase).collect()
+    }
+}
+
 /// A lane on its way to the thread that will run it.
 pub(super) trait UnboundHalf: Send {
     fn bind(self: Box<Self>) -> Box<dyn BoundHalf>;
@@ -61,7 +73,7 @@ impl<T: OperatorType> UnboundHalf for Arc<LaneHalf<T>> {
 pub(super) trait BoundHalf {
     /// Sets up the oldest item.
     fn run_next(&mut self, thread: &mut WorkerThread);
-    /// Drops every item and every value that is left, the newest first.
+    /// Drops every value that was made, the newest first.
     fn roll_back(&mut self, thread: &mut WorkerThread);
     /// Drops the state. True if there was one.
     fn close(&mut self) -> bool;
@@ -76,8 +88,10 @@ struct RunningHalf<T: OperatorType> {
 
 impl<T: OperatorType> BoundHalf for RunningHalf<T> {
     fn run_next(&mut self, thread: &mut WorkerThread) {
-        let item = lock(&self.half.items).pop_front();
-        let item = item.expect("a lane is told once per item");
+        // Nothing if a rollback was faster.
+        let Some(item) = lock(&self.half.items).pop_front() else {
+            return;
+        };
         let node = item.node;
         if self.state.is_none() {
             match catch_unwind(AssertUnwindSafe(|| self.half.operator_type.open())) {
@@ -106,12 +120,6 @@ impl<T: OperatorType> BoundHalf for RunningHalf<T> {
     }
 
     fn roll_back(&mut self, thread: &mut WorkerThread) {
-        let items = std::mem::take(&mut *lock(&self.half.items));
-        for item in items {
-            thread.note(item.node.lane, Moment::Skipped(item.node.pos));
-            thread.note(0, Moment::Dropped(item.node.host_pos));
-            quietly(|| drop(item.host));
-        }
         for (node, slot) in std::mem::take(&mut self.made).into_iter().rev() {
             quietly(|| drop(slot.take()));
             thread.note(node.lane, Moment::Dropped(node.pos));

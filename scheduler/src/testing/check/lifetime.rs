@@ -1,5 +1,7 @@
 //! G6 and G10: lane state outlives its nodes, and a failed run takes back what it made.
 
+use std::collections::HashMap;
+
 use super::{Check, Guarantee, is_end, node_of};
 use crate::event::{Event, EventKind, LaneId, NodeId};
 use crate::trace::Outcome;
@@ -64,11 +66,18 @@ impl Check<'_> {
 
     fn rollback(&mut self, lane: LaneId) {
         let mut dropped: Vec<NodeId> = Vec::new();
+        let mut dropped_at: Vec<u64> = Vec::new();
+        let mut made_at: HashMap<NodeId, u64> = HashMap::new();
         for event in self.trace.events() {
-            if let EventKind::ValueDropped(node) = event.kind
-                && self.trace.node(node).lane == lane
-            {
-                dropped.push(node);
+            match event.kind {
+                EventKind::NodeFinished(node) => {
+                    made_at.insert(node, event.seq);
+                }
+                EventKind::ValueDropped(node) if self.trace.node(node).lane == lane => {
+                    dropped.push(node);
+                    dropped_at.push(event.seq);
+                }
+                _ => {}
             }
         }
         for (index, &node) in dropped.iter().enumerate() {
@@ -87,9 +96,10 @@ impl Check<'_> {
                 );
             }
         }
-        for pair in dropped.windows(2) {
-            // Reverse order of creation: what was made later is dropped first.
-            if !self.trace.before(pair[1], pair[0]) {
+        for (pair, first_dropped_at) in dropped.windows(2).zip(&dropped_at) {
+            // Reverse order of creation: what was made later is dropped first, if it was made by then.
+            let was_there = made_at.get(&pair[1]).is_some_and(|made| made < first_dropped_at);
+            if was_there && !self.trace.before(pair[1], pair[0]) {
                 let what = format!(
                     "the value of {} was dropped before that of {}, which was made later",
                     self.name(pair[0]),
