@@ -45,6 +45,7 @@ pub(crate) struct Added {
 struct Igpu {
     nodes: IgpuNodes,
     adapter: String,
+    shares_the_cpu: bool,
     operators: Vec<String>,
     n_layers: usize,
 }
@@ -100,6 +101,7 @@ impl Plan {
                 Some(Igpu {
                     nodes: plan.add_sharing(graph, shared),
                     adapter: plan.adapter().description(),
+                    shares_the_cpu: plan.adapter().is_cpu(),
                     n_layers: folder.geometry().layers,
                     operators: folder
                         .operators()
@@ -110,6 +112,13 @@ impl Plan {
                 })
             }
         };
+        if let Some(igpu) = igpu.as_ref().filter(|igpu| igpu.shares_the_cpu) {
+            // Where an adapter is the CPU itself both engines want the same cores, so that what the decode engine does early
+            // only makes prefill late. The device comes before everything else of its engine.
+            for node in npu.device_nodes() {
+                graph.after(igpu.nodes.device_node(), node);
+            }
+        }
         let prefill = graph.barrier("prefill-ready", npu.device_nodes().chain([text.device().id()]));
         let decode = match &igpu {
             Some(igpu) => graph.barrier("decode-ready", igpu.nodes.barrier_nodes().iter().copied()),
