@@ -33,12 +33,24 @@ impl From<Output> for Ran {
 ///
 /// It cannot be built or started.
 pub fn generate(arguments: &[&str], variables: &[(&str, &Path)]) -> Ran {
-    let mut command = Command::new(binary("generate"));
+    run("generate", arguments, variables)
+}
+
+/// Runs a program of the examples package, as [`generate`] does.
+///
+/// # Panics
+///
+/// It cannot be built or started.
+pub fn run(program: &str, arguments: &[&str], variables: &[(&str, &Path)]) -> Ran {
+    let mut command = Command::new(binary(program));
     command
         .args(arguments)
         .env_remove("HOSTLANE_DEFERRED_INIT")
         .envs(variables.iter().copied());
-    command.output().map(Ran::from).expect("generate starts")
+    command
+        .output()
+        .map(Ran::from)
+        .unwrap_or_else(|e| panic!("{program}: {e}"))
 }
 
 /// A program of the examples package, built once. Cargo gives tests the path of programs of their own package only.

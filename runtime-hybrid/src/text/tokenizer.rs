@@ -79,7 +79,7 @@ impl Tokenizer {
 }
 
 /// Byte-pair encoding, which nearly every decoder has, is parsed as such: the general form buffers the whole vocabulary as
-/// untyped values first and takes more than twice as long.
+/// untyped values first and takes twice as long.
 fn parse(bytes: &[u8]) -> tokenizers::Result<tokenizers::Tokenizer> {
     type BytePair =
         TokenizerImpl<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;

@@ -178,3 +178,70 @@ fn trace_and_dot_are_written() {
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert!(ran.stderr.contains("/nowhere/trace.json"));
 }
+
+#[test]
+fn init_bench_measures_each_mode_in_a_process_of_its_own() {
+    let model = fixture("qwen3-tiny-int4");
+    let model = ["--model", model.to_str().unwrap()];
+    let small = [
+        "--modes",
+        "inline,overlapped",
+        "--runs",
+        "2",
+        "--prompt-len",
+        "4",
+        "--no-peers",
+    ];
+    let json = tests::run(
+        "init-bench",
+        &[&model[..], &small, &["--json", "--engine", "npu-only"]].concat(),
+        &[],
+    );
+    assert_eq!(json.code, Some(0), "{}", json.stderr);
+    let value: Value = serde_json::from_str(&json.stdout).unwrap_or_else(|e| panic!("{e}: {}", json.stdout));
+    let rows = value["rows"].as_array().unwrap();
+    let who: Vec<&str> = rows.iter().map(|row| row["who"].as_str().unwrap()).collect();
+    assert_eq!(
+        who,
+        ["inline", "overlapped", "inline", "overlapped"],
+        "interleaved"
+    );
+    for row in rows {
+        for key in [
+            "constructor_ms",
+            "prefill_ready_ms",
+            "decode_ready_ms",
+            "ready_ms",
+            "first_token_ms",
+            "host_ms",
+            "device_ms",
+            "cpu_s",
+            "minor_faults",
+            "peak_rss_bytes",
+        ] {
+            assert!(
+                row[key].as_f64().is_some_and(|number| number > 0.0),
+                "{key}: {row}"
+            );
+        }
+        assert!(
+            row["major_faults"].is_number() && row["operator_types"]["NPU MatMulNBits"]["n"] == 8,
+            "{row}"
+        );
+    }
+    assert_eq!(value["ratios"][0]["ready"], 1.0);
+
+    let table = tests::run(
+        "init-bench",
+        &[&model[..], &small, &["--cold", "--engine", "npu-only"]].concat(),
+        &[],
+    );
+    assert_eq!(table.code, Some(0), "{}", table.stderr);
+    for part in ["page cache cold", "ratios to inline", "|ccc", "NPU MatMulNBits"] {
+        assert!(table.stdout.contains(part), "{part:?} is not in {}", table.stdout);
+    }
+    assert_eq!(
+        tests::run("init-bench", &[&model[..], &["--runs", "0"]].concat(), &[]).code,
+        Some(2)
+    );
+}

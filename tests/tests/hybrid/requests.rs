@@ -3,8 +3,9 @@
 use futures::StreamExt;
 use futures::executor::block_on;
 use runtime_hybrid::{Engines, Event, Generation, HybridOptions, HybridRuntime, Request, Sampling};
+use runtime_igpu::{IgpuAdapter, IgpuOptions};
 use runtime_npu::{NpuOptions, Provider};
-use scheduler::InitMode;
+use scheduler::{InitMode, NodeInfo, Phase};
 use tests::{alone, fixture, in_company, library, threads_named, vulkan};
 
 fn options(init: InitMode) -> HybridOptions {
@@ -224,9 +225,28 @@ fn hybrid_decodes_on_the_adapter_it_names() {
         .generate(Request::tokens(vec![1, 2, 3]).max_tokens(4))
         .wait()
         .unwrap();
+    block_on(runtime.ready()).unwrap();
+    let report = runtime.report();
     assert!(
-        runtime.report().decode_engine.starts_with("iGPU"),
+        report.decode_engine.starts_with("iGPU"),
         "{}",
-        runtime.report().decode_engine
+        report.decode_engine
     );
+    // An adapter that is the CPU itself leaves the cores to the prefill engine first.
+    if IgpuAdapter::find(&IgpuOptions::default()).unwrap().is_cpu() {
+        let trace = report.trace.unwrap();
+        let device = trace.find("igpu.device", Phase::Device).unwrap();
+        let others = ["Text", "host"].map(str::to_owned);
+        let is_npus = |node: &&NodeInfo| {
+            !node.operator_type.starts_with("igpu.") && !others.contains(&node.operator_type.to_string())
+        };
+        let npus: Vec<_> = trace
+            .nodes()
+            .iter()
+            .filter(is_npus)
+            .filter(|n| n.phase == Phase::Device)
+            .collect();
+        assert!(npus.len() > 20);
+        assert!(npus.iter().all(|node| trace.before(node.id, device)));
+    }
 }
