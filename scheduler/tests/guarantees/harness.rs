@@ -59,7 +59,7 @@ pub fn cases(kinds: &'static [Fault]) -> impl Strategy<Value = Case> {
 }
 
 /// Keeps planned panics, which the run catches, out of the test's output.
-fn silence_planned_panics() {
+pub fn silence_planned_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         let print = std::panic::take_hook();

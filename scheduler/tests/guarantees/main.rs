@@ -20,3 +20,4 @@ mod g10_rollback;
 mod g11_same_result;
 mod g12_no_deadlock;
 mod g13_bounded_staging;
+mod intake;
