@@ -302,6 +302,10 @@ impl Intake {
 
     /// What happened, for an intake that records. Blocks until every lane has closed, so seal or cancel first.
     pub fn record(&self) -> RunRecord {
+        // An inline intake that was cancelled has its worker on this thread until a constructor comes or it is sealed.
+        if self.0.core.barrier.is_settled() {
+            drop(take_inline(self.0.core.id));
+        }
         self.0.core.record()
     }
 }
