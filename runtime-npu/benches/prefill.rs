@@ -12,10 +12,9 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use examples::provision::TerminalProgress;
 use onnx_model::ModelFolder;
-use runtime_npu::{
-    LibrarySearch, NpuEngine, NpuOptions, NpuPlan, OnnxRuntime, StockThreads, WholeModelSession,
-};
+use runtime_npu::{NpuEngine, NpuOptions, NpuPlan, OnnxRuntime, StockThreads, WholeModelSession};
 use scheduler::{InitGraph, InitMode};
 use serde_json::{Value, json};
 
@@ -87,7 +86,9 @@ impl Args {
     }
 
     fn options(&self) -> NpuOptions {
-        let mut options = NpuOptions::new(LibrarySearch::from_environment(|name| std::env::var_os(name)));
+        let mut options = NpuOptions::new(
+            examples::setup::library(&TerminalProgress::new()).expect("the ONNX Runtime library"),
+        );
         options.n_threads = self.threads.unwrap_or(options.n_threads);
         options
     }

@@ -5,14 +5,14 @@
 use std::path::Path;
 
 use onnx_model::ModelFolder;
-use runtime_npu::{LibrarySearch, NpuOptions, NpuPlan, Provider, ProviderPlugin};
+use runtime_npu::{NpuOptions, NpuPlan, Provider, ProviderPlugin};
 use scheduler::{InitGraph, InitMode};
 
 /// Anonymous memory that the C library may keep for later.
 const SLACK_BYTES: u64 = 6 << 20;
 
 fn options() -> NpuOptions {
-    NpuOptions::new(LibrarySearch::from_environment(|name| std::env::var_os(name)))
+    NpuOptions::new(examples::setup::library(&()).expect("the ONNX Runtime library"))
 }
 
 fn load(

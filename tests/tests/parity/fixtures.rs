@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use onnx_model::ModelFolder;
 use runtime_npu::{
-    AccuracyLevel, KvCache, LibrarySearch, NpuEngine, NpuOptions, NpuPlan, OnnxRuntime, StockThreads,
-    WholeModelSession,
+    AccuracyLevel, KvCache, NpuEngine, NpuOptions, NpuPlan, OnnxRuntime, StockThreads, WholeModelSession,
 };
 use scheduler::{InitGraph, InitMode};
 use serde_json::Value;
@@ -32,7 +31,7 @@ fn fixture(kind: &str) -> PathBuf {
 }
 
 pub fn options() -> NpuOptions {
-    let mut options = NpuOptions::new(LibrarySearch::from_environment(|name| std::env::var_os(name)));
+    let mut options = NpuOptions::new(tests::library());
     options.n_threads = N_THREADS;
     options
 }

@@ -1,22 +1,25 @@
 //! The QNN execution provider for real: its compiler, and its emulator in place of an NPU.
 //!
-//! Needs the Python package `onnxruntime-qnn` (`pip install --no-deps onnxruntime-qnn==2.7.0`), installed or unpacked in the
-//! project's cache folder; fails saying so where it is not.
+//! The provider comes from the PyPI wheel `onnxruntime-qnn`, fetched into the project's cache folder at first use.
 
 #[allow(dead_code, reason = "this target needs part of it")]
 #[path = "../parity/fixtures.rs"]
 mod fixtures;
 
+use examples::provision::Provisioner;
 use onnx_model::OperatorKind;
 use runtime_npu::{AccuracyLevel, NpuOptions, Provider};
 use scheduler::InitMode;
 
-use fixtures::{argmax, at_level, engine, folder, largest_difference, load, options, prompt};
+use fixtures::{argmax, at_level, engine, folder, largest_difference, load, prompt};
 
 /// The emulator takes milliseconds per row.
 const N_TOKENS: usize = 6;
 
 fn on_qnn() -> NpuOptions {
+    Provisioner::from_environment()
+        .and_then(|provisioner| provisioner.qnn(&()))
+        .expect("the QNN execution provider");
     let mut options = at_level(AccuracyLevel::Float32);
     options.provider = Provider::Qnn;
     options.npu_rows = N_TOKENS;
@@ -87,12 +90,6 @@ fn an_operator_that_the_provider_does_not_take_is_an_error() {
         .expect("nothing to run on")
         .to_string();
     assert!(error.contains("QNNExecutionProvider"), "{error}");
-    let _ = options_of_others();
-}
-
-/// Other engines in the process are not affected.
-fn options_of_others() -> usize {
-    engine(&folder("llama3-tiny-int4"), options())
-        .placements()
-        .count()
+    // Other engines in the process are not affected.
+    engine(&folder, fixtures::options());
 }
