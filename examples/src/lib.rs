@@ -5,3 +5,4 @@ pub mod embed;
 pub mod interrupt;
 pub mod provision;
 pub mod setup;
+pub mod stdout;

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use examples::cli::settle_environment;
 use examples::provision::{Progress, TerminalProgress};
-use examples::setup;
+use examples::{setup, stdout};
 use futures::StreamExt;
 use runtime_hybrid::{Event, HybridOptions, HybridRuntime, LoadReport};
 use runtime_npu::{LibrarySearch, NpuOptions, Prefault};
@@ -68,6 +68,7 @@ fn complain(error: &anyhow::Error) -> u8 {
 
 async fn run(args: &Args, started: Instant) -> Result<()> {
     let init = args.init_mode()?;
+    let mut out = stdout::claim().context("cannot write to standard output")?;
     let (given, quiet) = (args.model.clone(), args.quiet);
     let (library, model) = tokio::task::spawn_blocking(move || set_up(given, quiet)).await??;
     let mut npu = NpuOptions::new(library);
@@ -92,7 +93,7 @@ async fn run(args: &Args, started: Instant) -> Result<()> {
         std::future::pending().await
     };
     let answer = tokio::select! {
-        answer = generate(args, &runtime, started, bars.as_ref()) => answer,
+        answer = generate(args, &runtime, started, bars.as_ref(), &mut out) => answer,
         () = followed => unreachable!("following never ends"),
     };
     // A failed initialisation ends the bars too; they go before anything else is printed.
@@ -107,7 +108,8 @@ async fn run(args: &Args, started: Instant) -> Result<()> {
         show_report(&report, &answer);
     }
     if args.json {
-        println!("{}", serde_json::to_string(&Output::new(answer, &report))?);
+        let json = serde_json::to_string(&Output::new(answer, &report))?;
+        print_through(None, &mut out, &(json + "\n"))?;
     }
     Ok(())
 }
@@ -129,6 +131,7 @@ async fn generate(
     runtime: &HybridRuntime,
     started: Instant,
     bars: Option<&Bars>,
+    out: &mut impl Write,
 ) -> Result<Collected> {
     let mut events = runtime.generate(args.request(runtime.default_sampling()));
     let (mut prompt_tokens, mut tokens, mut text) = (Vec::new(), Vec::new(), String::new());
@@ -136,7 +139,7 @@ async fn generate(
     let mut say = |piece: &str| -> Result<()> {
         text += piece;
         if !args.json && !piece.is_empty() {
-            print_through(bars, piece)?;
+            print_through(bars, out, piece)?;
         }
         Ok(())
     };
@@ -153,7 +156,7 @@ async fn generate(
             Event::Done(summary) => {
                 say(&summary.rest)?;
                 if !args.json {
-                    print_through(bars, "\n")?;
+                    print_through(bars, out, "\n")?;
                 }
                 return Ok(Collected {
                     prompt_tokens,
@@ -168,11 +171,10 @@ async fn generate(
 }
 
 /// Prints a piece of the answer at once. The bars are done with by then, or step aside.
-fn print_through(bars: Option<&Bars>, piece: &str) -> Result<()> {
+fn print_through(bars: Option<&Bars>, out: &mut impl Write, piece: &str) -> Result<()> {
     if let Some(bars) = bars {
         bars.clear();
     }
-    let mut out = std::io::stdout().lock();
     out.write_all(piece.as_bytes())
         .and_then(|()| out.flush())
         .context("cannot write the answer")

@@ -1,6 +1,7 @@
 //! One run: load, one request, and what it cost.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
@@ -12,6 +13,7 @@ use crate::args::Args;
 use crate::row::{Row, TypeRow, ms};
 
 pub(crate) fn run(args: &Args, mode: InitMode) -> Result<()> {
+    let mut out = examples::stdout::claim()?;
     let mut npu = NpuOptions::new(examples::setup::library(&())?);
     npu.provider = args.npu_provider;
     npu.prefault = args.prefault();
@@ -37,8 +39,7 @@ pub(crate) fn run(args: &Args, mode: InitMode) -> Result<()> {
     }
     futures::executor::block_on(runtime.ready())?;
     let row = row(&runtime.report(), first_token, usage());
-    println!("{}", serde_json::to_string(&row)?);
-    Ok(())
+    Ok(writeln!(out, "{}", serde_json::to_string(&row)?)?)
 }
 
 /// Time since the parent started this process, by the clock that both share.
