@@ -67,9 +67,12 @@ fn run<C: Debug + Clone + Send + Sync + 'static>(
             let property = property.clone();
             let case = case.clone();
             move || {
+                // PCT refuses a body without concurrency, and an inline intake has none of its own.
+                let other = shuttle::thread::spawn(shuttle::thread::yield_now);
                 if let Err(failure) = property(&case) {
                     panic!("{failure}");
                 }
+                other.join().expect("it only yields");
             }
         };
         let _case = PrintOnPanic(case);
