@@ -244,11 +244,12 @@ impl Cx {
             self.release_bytes(pos);
         }
         if self.is_ready_order {
-            self.shared.lanes[self.lane as usize]
-                .ready
-                .as_ref()
-                .expect("so it is")
-                .set_done(pos);
+            let lane = &self.shared.lanes[self.lane as usize];
+            // Whoever sees the node done sees its stamp, too.
+            if self.log.is_some() {
+                lane.tide.set_stamp(self.clock.last());
+            }
+            lane.ready.as_ref().expect("so it is").set_done(pos);
         }
         match self.publishing {
             Publishing::Never => {}

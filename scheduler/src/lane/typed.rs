@@ -156,8 +156,12 @@ impl<T: OperatorType> OpenLane<T> {
             cx.begin(pos);
             let span = cx.span(pos);
             let outcome = catch_unwind(AssertUnwindSafe(|| {
-                let host = hosts[index as usize].take().expect("the host node has finished");
-                cx.drive(operator_type.setup(state, host))
+                match hosts[index as usize].take() {
+                    Some(host) => cx.drive(operator_type.setup(state, host)),
+                    // The run was stopped since this lane last looked, and the host lane has rolled the value back.
+                    None if cx.shared.is_stopped() => Err(Fault::Stopped),
+                    None => panic!("the host node has finished"),
+                }
             }));
             drop(span);
             let outcome = flatten(outcome).and_then(|device| {
