@@ -5,5 +5,5 @@ mod process;
 mod stock;
 
 pub use fixtures::{FIXTURES, fixture, library, onnx_runtime, vulkan};
-pub use process::{Ran, alone, binary, generate, in_company, run, threads_named};
+pub use process::{Ran, alone, binary, generate, in_company, run, threads_left};
 pub use stock::{Choice, Stock, check_tokens};

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -73,14 +74,8 @@ fn build() -> Result<PathBuf> {
         .context("a profile folder lies in a target folder")?;
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
-        .args([
-            "build",
-            "--quiet",
-            "--package",
-            "examples",
-            "--bins",
-            "--target-dir",
-        ])
+        // The selection of `cargo test --workspace`: with any other, features differ and every dependency is built once more.
+        .args(["test", "--no-run", "--quiet", "--workspace", "--target-dir"])
         .arg(target);
     if folder.file_name().is_some_and(|name| name == "release") {
         command.arg("--release");
@@ -103,8 +98,19 @@ pub fn alone() -> RwLockWriteGuard<'static, ()> {
     LOADING.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The names of this process's threads that start with `prefix`.
-pub fn threads_named(prefix: &str) -> Vec<String> {
+/// The names of this process's threads that start with `prefix`, and that stay: the kernel lists a thread for a moment after it
+/// was joined.
+pub fn threads_left(prefix: &str) -> Vec<String> {
+    for _ in 0..200 {
+        if threads_named(prefix).is_empty() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    threads_named(prefix)
+}
+
+fn threads_named(prefix: &str) -> Vec<String> {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
         return Vec::new();
     };

@@ -6,7 +6,7 @@ use runtime_hybrid::{Engines, Event, Generation, HybridOptions, HybridRuntime, R
 use runtime_igpu::{IgpuAdapter, IgpuOptions};
 use runtime_npu::{NpuOptions, Provider};
 use scheduler::{InitMode, NodeInfo, Phase};
-use tests::{alone, fixture, in_company, library, threads_named, vulkan};
+use tests::{alone, fixture, in_company, library, threads_left, vulkan};
 
 fn options(init: InitMode) -> HybridOptions {
     HybridOptions {
@@ -156,7 +156,7 @@ fn a_failed_start_is_every_requests_error_and_leaves_nothing() {
         }
         assert!(block_on(runtime.ready()).is_err() && block_on(runtime.prefill_ready()).is_err());
         drop(runtime);
-        assert_eq!(threads_named("hostlane"), Vec::<String>::new(), "{init}");
+        assert_eq!(threads_left("hostlane"), Vec::<String>::new(), "{init}");
     }
 }
 
@@ -171,7 +171,7 @@ fn cancelling_or_dropping_during_load_leaves_no_thread() {
         assert!(outcome.is_err_and(|error| error.is_cancelled()), "{init}");
         drop(runtime);
         drop(load(init));
-        assert_eq!(threads_named("hostlane"), Vec::<String>::new(), "{init}");
+        assert_eq!(threads_left("hostlane"), Vec::<String>::new(), "{init}");
     }
 }
 
