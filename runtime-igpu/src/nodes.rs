@@ -156,8 +156,13 @@ impl IgpuNodes {
     ///
     /// # Errors
     ///
-    /// A node failed, was cancelled, or its value was taken before.
+    /// A node failed, was cancelled, or its value was taken before. Or the weight file has shrunk meanwhile: then what was uploaded
+    /// is not the weights.
     pub fn finish(self, ready: &mut Ready) -> Result<IgpuEngine> {
+        let folder = &self.shared.plan.folder;
+        folder
+            .check_weights()
+            .map_err(|error| IgpuError::new(Kind::Model, error.to_string()).caused_by(error))?;
         let take = |error: InitError| IgpuError::from_init(&error);
         let bound = self
             .bound

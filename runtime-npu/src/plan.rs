@@ -84,7 +84,8 @@ impl NpuSetup {
     /// Puts the engine together from a settled barrier over [`NpuSetup::device_nodes`] or over everything.
     ///
     /// # Errors
-    /// A kernel is not there: the barrier does not cover it, or it was taken.
+    /// A kernel is not there: the barrier does not cover it, or it was taken. Or the weight file has shrunk meanwhile: then what the
+    /// kernels were made of is not the weights.
     pub fn finish(self, ready: &mut Ready) -> Result<NpuEngine> {
         let NpuSetup {
             plan:
@@ -98,6 +99,7 @@ impl NpuSetup {
         let taken: Result<Vec<Kernel>, InitError> =
             nodes.iter().map(|nodes| ready.try_take(nodes.device)).collect();
         let kernels = taken.map_err(|error| NpuError::initialization(Arc::new(error)))?;
+        folder.check_weights()?;
         let (runtime, _) = setup.runtime()?.clone();
         let operators = folder.operators()?.to_vec();
         NpuEngine::new(

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use onnx_model::ModelFolder;
 use runtime_hybrid::{Engines, HybridOptions, HybridRuntime, Request};
-use runtime_npu::{NpuOptions, Provider};
-use scheduler::InitMode;
+use runtime_npu::{NpuOptions, NpuPlan, Provider};
+use scheduler::{InitGraph, InitMode};
 use tests::{fixture, library};
 
 fn options() -> HybridOptions {
@@ -126,4 +127,22 @@ fn inline_reports_a_failed_start_from_load_itself() {
         error.init_error().is_some() && error.to_string().contains("vitisai"),
         "{error}"
     );
+}
+
+#[test]
+fn weights_that_shrink_while_operators_are_set_up_are_an_error_not_zeros() {
+    let dir = changed(|_| {});
+    let folder = ModelFolder::open(dir.path()).unwrap();
+    let mut graph = InitGraph::new();
+    let plan = NpuPlan::new(&folder, NpuOptions::new(library())).unwrap();
+    let setup = plan.add_to(&mut graph);
+    let run = graph.start(InitMode::Overlapped).unwrap();
+    let mut ready = run.ready().wait().unwrap();
+
+    let weights = std::fs::OpenOptions::new()
+        .write(true)
+        .open(dir.path().join("model.onnx.data"));
+    weights.unwrap().set_len(4096).unwrap();
+    let error = setup.finish(&mut ready).err().expect("the weights are gone");
+    assert!(error.to_string().contains("model.onnx.data"), "{error}");
 }
