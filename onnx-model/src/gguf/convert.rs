@@ -20,7 +20,7 @@ use std::str::FromStr;
 /// ONNX Runtime then multiplies unpacked weights, at a few tokens per second. Everything else rounds once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ConvertMode {
-    /// 8 bit in blocks of 64, rounded to nearest. Practically the source's own quality, at the speed of 4 bit on the
+    /// 8 bit in blocks of 64, rounded to nearest. Practically the source's own quality; somewhat slower than 4 bit on the
     /// CPU and 1.5 times its size: the default, see the table in [`convert`].
     #[default]
     Int8,
