@@ -78,6 +78,8 @@ mod kv;
 mod program;
 mod workspace;
 
+#[cfg(target_os = "linux")]
+mod allocator;
 mod library;
 mod runtime;
 mod session;

@@ -71,6 +71,9 @@ impl OnnxRuntime {
                         .map_err(|e| NpuError::runtime("cannot create the ONNX Runtime environment", e))?;
                     // Without this every informational message of every session would be formatted, then dropped.
                     environment.set_log_level(ort::logging::LogLevel::Error);
+                    #[cfg(target_os = "linux")]
+                    crate::allocator::register(&environment)
+                        .map_err(|e| NpuError::runtime("cannot register an allocator", e))?;
                     return Ok(Self {
                         inner: LOADED.get_or_init(|| Inner {
                             library,

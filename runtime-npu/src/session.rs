@@ -67,12 +67,16 @@ impl<'r> SessionOptions<'r> {
         Ok(options)
     }
 
-    /// Allocates from the C library and plans no memory: each arena rounds up and keeps, and hundreds of them would hold half the
+    /// Allocates from the environment's allocator and plans no memory: each arena rounds up and keeps, and hundreds of them would hold half the
     /// weights again.
     pub(crate) fn lean(self) -> ort::Result<Self> {
         ortsys![unsafe DisableCpuMemArena(self.as_ptr())?];
         ortsys![unsafe DisableMemPattern(self.as_ptr())?];
-        Ok(self)
+        #[cfg(target_os = "linux")]
+        let this = self.config(crate::allocator::USE.0, crate::allocator::USE.1)?;
+        #[cfg(not(target_os = "linux"))]
+        let this = self;
+        Ok(this)
     }
 
     pub(crate) fn optimization(self, level: GraphOptimizationLevel) -> ort::Result<Self> {

@@ -149,7 +149,7 @@ impl Drop for RawValue<'_> {
 }
 
 /// CPU memory, described once per process.
-fn memory_info() -> *const OrtMemoryInfo {
+pub(crate) fn memory_info() -> *const OrtMemoryInfo {
     use std::sync::OnceLock;
 
     static INFO: OnceLock<ort::memory::MemoryInfo<'static>> = OnceLock::new();
