@@ -15,6 +15,7 @@ folder, tokens, spawned = sys.argv[1], [int(t) for t in sys.argv[2].split(",")],
 start = time.perf_counter()
 model = og.Model(folder)
 ready_ms = (time.perf_counter() - start) * 1e3
+usage = resource.getrusage(resource.RUSAGE_SELF)
 
 params = og.GeneratorParams(model)
 params.set_search_options(do_sample=False, max_length=len(tokens) + 2)
@@ -24,10 +25,10 @@ generator.generate_next_token()
 generator.get_next_tokens()[0]
 first_token_ms = (time.time_ns() - spawned) / 1e6
 
-usage = resource.getrusage(resource.RUSAGE_SELF)
+peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(json.dumps({
     "who": "onnxruntime-genai", "ready_ms": ready_ms, "prefill_ready_ms": ready_ms, "decode_ready_ms": ready_ms,
     "constructor_ms": ready_ms, "first_token_ms": first_token_ms, "cpu_s": usage.ru_utime + usage.ru_stime,
-    "minor_faults": usage.ru_minflt, "major_faults": usage.ru_majflt, "peak_rss_bytes": usage.ru_maxrss * 1024,
+    "minor_faults": usage.ru_minflt, "major_faults": usage.ru_majflt, "peak_rss_bytes": peak_kib * 1024,
     "engines": ["onnxruntime-genai " + og.__version__],
 }))

@@ -20,6 +20,7 @@ options = ort.SessionOptions()
 options.log_severity_level = 3
 session = ort.InferenceSession(os.path.join(folder, decoder["filename"]), options, providers=["CPUExecutionProvider"])
 ready_ms = (time.perf_counter() - start) * 1e3
+usage = resource.getrusage(resource.RUSAGE_SELF)
 
 types = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 n, feed = len(tokens), {}
@@ -36,10 +37,10 @@ for value in session.get_inputs():
 session.run(["logits"], feed)[0][0, -1].argmax()
 first_token_ms = (time.time_ns() - spawned) / 1e6
 
-usage = resource.getrusage(resource.RUSAGE_SELF)
+peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(json.dumps({
     "who": "onnxruntime", "ready_ms": ready_ms, "prefill_ready_ms": ready_ms, "decode_ready_ms": ready_ms,
     "constructor_ms": ready_ms, "first_token_ms": first_token_ms, "cpu_s": usage.ru_utime + usage.ru_stime,
-    "minor_faults": usage.ru_minflt, "major_faults": usage.ru_majflt, "peak_rss_bytes": usage.ru_maxrss * 1024,
+    "minor_faults": usage.ru_minflt, "major_faults": usage.ru_majflt, "peak_rss_bytes": peak_kib * 1024,
     "engines": ["onnxruntime " + ort.__version__],
 }))

@@ -65,6 +65,8 @@ mod report;
 mod request;
 mod sampler;
 mod serve;
+mod side;
+mod staging;
 mod text;
 mod text_lane;
 
@@ -75,4 +77,5 @@ pub use options::{Engines, HybridOptions};
 pub use report::{Engine, LoadReport, Placement, TypeCost};
 pub use request::{Answer, Event, Finish, Generation, Request, Summary, Token};
 pub use sampler::{Sampler, Sampling};
+pub use staging::StagingBudget;
 pub use text::{ChatTemplate, Message, TokenStream, Tokenizer};

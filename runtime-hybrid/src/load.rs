@@ -1,20 +1,21 @@
 //! Loading: one graph over both engines, its barriers, and the threads that serve behind them.
 
 use std::path::Path;
-use std::sync::mpsc::channel;
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use futures::executor::block_on;
 use onnx_model::ModelFolder;
 use scheduler::{InitGraph, InitMode, LaneProgress, ProgressStream, Run, RunOptions, Trace};
 
 use crate::error::{Error, Result};
-use crate::options::HybridOptions;
-use crate::plan::{Barriers, Opened, Opening, Owners, Plan};
+use crate::options::{Engines, HybridOptions};
+use crate::plan::{Owners, Plan};
 use crate::report::{self, LoadReport};
 use crate::request::{Generation, Request};
 use crate::sampler::Sampling;
 use crate::serve::{Limits, Server};
+use crate::side::{Opened, Side};
+use crate::staging;
 
 /// How long a node may be silent before a warning names it. It goes on: a real NPU compiler may take its time.
 const STALL: Duration = Duration::from_secs(20);
@@ -29,12 +30,14 @@ pub struct HybridRuntime {
     // The threads that serve wait for barriers of the run, so `drop` cancels the run first.
     server: Server,
     run: Run,
-    barriers: Barriers,
     owners: Owners,
     started: Instant,
     constructor: Duration,
-    prefill: Arc<OnceLock<Opened>>,
-    decode: Arc<OnceLock<Opened>>,
+    prefill: Side,
+    /// Without it the prefill engine decodes.
+    decode: Option<Side>,
+    staging_budget_bytes: u64,
+    decode_weight_bytes: Option<u64>,
     sampling: Sampling,
     notices: Vec<String>,
 }
@@ -58,8 +61,11 @@ impl HybridRuntime {
         let mut graph = InitGraph::new();
         let added = plan.add_to(&mut graph, &folder)?;
         let (barriers, owners) = (added.barriers, added.owners());
+        let decode_weight_bytes = added.decode_weight_bytes();
+        let staging_budget_bytes = options.staging.resolve(&folder, options.init)?;
         let record = RunOptions::new()
             .record()
+            .staging_budget_bytes(staging_budget_bytes)
             .thread_prefix("hostlane")
             .stall_notice(STALL, |stall| {
                 tracing::warn!(
@@ -72,39 +78,25 @@ impl HybridRuntime {
             });
         let run = graph.start_with(options.init, record).map_err(Error::init)?;
 
-        let (prefill, decode) = (
-            Arc::<OnceLock<Opened>>::default(),
-            Arc::<OnceLock<Opened>>::default(),
-        );
-        let (done, open) = channel();
-        let server = added.serve(
-            limits,
-            Opening {
-                barrier: run.barrier(barriers.prefill),
-                opened: prefill.clone(),
-                _done: done.clone(),
-            },
-            Opening {
-                barrier: run.barrier(barriers.decode),
-                opened: decode.clone(),
-                _done: done,
-            },
-        )?;
+        let (prefill, open_prefill) = Side::new(run.barrier(barriers.prefill));
+        let (decode, open_decode) = decode_weight_bytes
+            .map(|_| Side::new(run.barrier(barriers.decode)))
+            .unzip();
+        let server = added.serve(limits, open_prefill, open_decode)?;
         if options.init == InitMode::Inline {
-            run.ready().wait().map_err(Error::init)?;
-            // Nothing is ever sent: this ends when both sides have let go of their ends.
-            open.iter().for_each(|()| ());
+            block_on(all_ready(&run, &prefill, decode.as_ref()))?;
         }
         let constructor = started.elapsed();
         Ok(Self {
             server,
             run,
-            barriers,
             owners,
             started,
             constructor,
             prefill,
             decode,
+            staging_budget_bytes,
+            decode_weight_bytes,
             sampling,
             notices,
         })
@@ -116,39 +108,43 @@ impl HybridRuntime {
         self.server.submit(request)
     }
 
-    /// Resolves when what the prefill engine needs is ready.
+    /// Resolves when the prefill engine serves.
     ///
     /// # Errors
     ///
     /// Initialisation failed or was cancelled.
     pub async fn prefill_ready(&self) -> Result<()> {
-        self.run
-            .barrier(self.barriers.prefill)
-            .await
-            .map(drop)
-            .map_err(Error::init)
+        self.prefill.ready().await
     }
 
-    /// Resolves when what the decode engine needs is ready.
+    /// Resolves when the decode engine serves.
     ///
     /// # Errors
     ///
     /// Initialisation failed or was cancelled.
     pub async fn decode_ready(&self) -> Result<()> {
-        self.run
-            .barrier(self.barriers.decode)
-            .await
-            .map(drop)
-            .map_err(Error::init)
+        self.decode_side().ready().await
     }
 
-    /// Resolves when everything is ready.
+    /// Resolves when every node is done and every engine serves.
     ///
     /// # Errors
     ///
     /// Initialisation failed or was cancelled.
     pub async fn ready(&self) -> Result<()> {
-        self.run.ready().await.map(drop).map_err(Error::init)
+        all_ready(&self.run, &self.prefill, self.decode.as_ref()).await
+    }
+
+    fn decode_side(&self) -> &Side {
+        self.decode.as_ref().unwrap_or(&self.prefill)
+    }
+
+    /// Which engines serve: [`Engines::Hybrid`] or [`Engines::NpuOnly`].
+    pub fn engines(&self) -> Engines {
+        match self.decode {
+            Some(_) => Engines::Hybrid,
+            None => Engines::NpuOnly,
+        }
     }
 
     /// Cancels initialisation, unless it is through, and every request. Returns at once.
@@ -175,11 +171,11 @@ impl HybridRuntime {
     /// What loading took so far, and what runs where.
     pub fn report(&self) -> LoadReport {
         let since = |at: Instant| at.duration_since(self.started);
-        let (prefill, decode) = (self.prefill.get(), self.decode.get());
+        let (prefill, decode) = (self.prefill.opened(), self.decode_side().opened());
         let name = |side: Option<&Opened>| {
             side.map_or_else(|| "not ready".to_owned(), |opened| opened.engine.clone())
         };
-        let placements = [prefill, decode]
+        let placements = [prefill, self.decode.as_ref().and_then(Side::opened)]
             .into_iter()
             .flatten()
             .flat_map(|opened| opened.placements.clone());
@@ -194,6 +190,7 @@ impl HybridRuntime {
             .map(|(prefill, decode)| since(prefill.at.max(decode.at)));
         LoadReport {
             mode: self.run.mode(),
+            engines: self.engines(),
             constructor: self.constructor,
             prefill_ready: prefill.map(|opened| since(opened.at)),
             decode_ready: decode.map(|opened| since(opened.at)),
@@ -208,6 +205,9 @@ impl HybridRuntime {
                 .unwrap_or_default(),
             placements: placements.collect(),
             peak_memory_bytes: report::peak_memory_bytes(),
+            decode_weight_bytes: self.decode_weight_bytes,
+            staging_budget_bytes: Some(self.staging_budget_bytes).filter(|bytes| *bytes != u64::MAX),
+            staged_peak_bytes: trace.as_ref().map(staging::peak_bytes),
             trace,
         }
     }
@@ -224,6 +224,15 @@ impl std::fmt::Debug for HybridRuntime {
         f.debug_struct("HybridRuntime")
             .field("run", &self.run)
             .finish_non_exhaustive()
+    }
+}
+
+async fn all_ready(run: &Run, prefill: &Side, decode: Option<&Side>) -> Result<()> {
+    run.ready().await.map(drop).map_err(Error::init)?;
+    prefill.ready().await?;
+    match decode {
+        Some(decode) => decode.ready().await,
+        None => Ok(()),
     }
 }
 

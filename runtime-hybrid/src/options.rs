@@ -9,6 +9,7 @@ use scheduler::InitMode;
 
 use crate::environment::DeferredInit;
 use crate::error::{Error, Result};
+use crate::staging::StagingBudget;
 
 /// How a model is to be loaded. [`Default`] is the inline path with the engines this machine has.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +18,8 @@ pub struct HybridOptions {
     pub init: InitMode,
     /// Which engines serve.
     pub engines: Engines,
+    /// How many bytes of weights may wait for device setup.
+    pub staging: StagingBudget,
     /// Options of the prefill engine.
     pub npu: NpuOptions,
     /// Options of the decode engine.

@@ -1,20 +1,19 @@
 //! Which engines a model gets, and the graph that sets them up.
 
 use std::collections::HashSet;
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::sync::Arc;
 
 use onnx_model::ModelFolder;
 use runtime_igpu::{IgpuNodes, IgpuPlan};
 use runtime_npu::{NpuEngine, NpuPlan, NpuSetup};
-use scheduler::{Barrier, BarrierId, InitGraph, NodeId, Operator, Ready};
+use scheduler::{BarrierId, InitGraph, NodeId, Operator, Ready};
 
 use crate::engines::{CacheUse, IgpuDecode, NpuDecode, NpuPrefill};
 use crate::error::{Error, Result};
 use crate::options::{Engines, HybridOptions};
 use crate::report::{Engine, Placement};
-use crate::serve::{Limits, Server, Sides, Text};
+use crate::serve::{Limits, Server, Sides};
+use crate::side::{Opened, Opening};
 use crate::text_lane::TextLoad;
 
 /// What loads a model: both engines' plans over one graph.
@@ -25,6 +24,10 @@ use crate::text_lane::TextLoad;
 /// NPU lanes     setup  \  ..              -> prefill-ready (with tokenizer and template)
 /// iGPU lanes           setup ..           -> decode-ready
 /// ```
+///
+/// Where the adapter is the CPU itself both engines want the same cores, so that what the decode engine does early only makes
+/// prefill late. Then the iGPU engine begins when the NPU engine is ready, and reads for itself: by then its rival has given
+/// the weights' pages back.
 pub(crate) struct Plan {
     npu: NpuPlan,
     /// Without it the NPU engine decodes too.
@@ -45,9 +48,27 @@ pub(crate) struct Added {
 struct Igpu {
     nodes: IgpuNodes,
     adapter: String,
-    shares_the_cpu: bool,
+    weight_bytes: u64,
     operators: Vec<String>,
     n_layers: usize,
+}
+
+/// Adds the decode engine's nodes, the device before everything else of its engine.
+fn add_igpu(plan: &IgpuPlan, graph: &mut InitGraph, npu: &NpuSetup) -> IgpuNodes {
+    if !plan.adapter().is_cpu() {
+        let shared = |id| npu.host(id).expect("the NPU engine's plan covers every operator");
+        return plan.add_sharing(graph, shared);
+    }
+    let nodes = plan.add_to(graph);
+    let device = nodes.device_node();
+    for node in npu.device_nodes() {
+        graph.after(device, node);
+    }
+    // The host lane keeps its order, so the first read holds the others back.
+    if let Some(first) = nodes.first_host_node() {
+        graph.after(first, device);
+    }
+    nodes
 }
 
 /// The barriers of the graph. The one over everything is the run's own.
@@ -94,31 +115,21 @@ impl Plan {
         let text_lane = graph.lane(TextLoad);
         let text = graph.operator(&text_lane, "text", folder.dir().to_owned());
         let npu = self.npu.add_to(graph);
-        let igpu = match self.igpu {
+        let igpu = match &self.igpu {
             None => None,
-            Some(plan) => {
-                let shared = |id| npu.host(id).expect("the NPU engine's plan covers every operator");
-                Some(Igpu {
-                    nodes: plan.add_sharing(graph, shared),
-                    adapter: plan.adapter().description(),
-                    shares_the_cpu: plan.adapter().is_cpu(),
-                    n_layers: folder.geometry().layers,
-                    operators: folder
-                        .operators()
-                        .map_err(Error::model)?
-                        .iter()
-                        .map(|o| o.name.clone())
-                        .collect(),
-                })
-            }
+            Some(plan) => Some(Igpu {
+                nodes: add_igpu(plan, graph, &npu),
+                adapter: plan.adapter().description(),
+                weight_bytes: plan.weight_bytes(),
+                n_layers: folder.geometry().layers,
+                operators: folder
+                    .operators()
+                    .map_err(Error::model)?
+                    .iter()
+                    .map(|o| o.name.clone())
+                    .collect(),
+            }),
         };
-        if let Some(igpu) = igpu.as_ref().filter(|igpu| igpu.shares_the_cpu) {
-            // Where an adapter is the CPU itself both engines want the same cores, so that what the decode engine does early
-            // only makes prefill late. The device comes before everything else of its engine.
-            for node in npu.device_nodes() {
-                graph.after(igpu.nodes.device_node(), node);
-            }
-        }
         let prefill = graph.barrier("prefill-ready", npu.device_nodes().chain([text.device().id()]));
         let decode = match &igpu {
             Some(igpu) => graph.barrier("decode-ready", igpu.nodes.barrier_nodes().iter().copied()),
@@ -133,38 +144,12 @@ impl Plan {
     }
 }
 
-/// One side's wait: its barrier, and where it notes that it serves.
-pub(crate) struct Opening {
-    pub(crate) barrier: Barrier,
-    pub(crate) opened: Arc<OnceLock<Opened>>,
-    /// Its end of a channel, let go of when the side serves or cannot.
-    pub(crate) _done: Sender<()>,
-}
-
-/// An engine that has come to serve.
-#[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) at: Instant,
-    pub(crate) engine: String,
-    pub(crate) placements: Vec<Placement>,
-}
-
-impl Opening {
-    fn wait(&self) -> Result<Ready> {
-        self.barrier.wait().map_err(Error::init)
-    }
-
-    fn note(self, engine: String, placements: Vec<Placement>) {
-        // Each side opens once.
-        let _ = self.opened.set(Opened {
-            at: Instant::now(),
-            engine,
-            placements,
-        });
-    }
-}
-
 impl Added {
+    /// Bytes of weights that the decode engine keeps for itself, if there is one.
+    pub(crate) fn decode_weight_bytes(&self) -> Option<u64> {
+        self.igpu.as_ref().map(|igpu| igpu.weight_bytes)
+    }
+
     /// Whose each node is.
     pub(crate) fn owners(&self) -> Owners {
         let igpu = self
@@ -177,70 +162,53 @@ impl Added {
         }
     }
 
-    /// Starts the threads that serve. Each waits for its barrier, puts its engine together and takes requests.
-    pub(crate) fn serve(self, limits: Limits, prefill: Opening, decode: Opening) -> Result<Server> {
+    /// Starts the threads that serve. Each waits for its barrier, puts its engine together and takes requests. There is a
+    /// decode side where a second engine decodes.
+    pub(crate) fn serve(self, limits: Limits, prefill: Opening, decode: Option<Opening>) -> Result<Server> {
         let Self { npu, igpu, text, .. } = self;
-        match igpu {
-            Some(igpu) => {
-                let open_prefill = move || {
-                    let mut ready = prefill.wait()?;
-                    let (engine, text) = open_npu(npu, text, &mut ready)?;
-                    prefill.note(npu_name(&engine), npu_placements(&engine));
-                    Ok((
-                        NpuPrefill {
-                            engine,
-                            cache: CacheUse::HandOver,
-                        },
-                        text,
-                    ))
+        let open_npu = move |ready: &mut Ready| {
+            let text = ready.try_take(text).map_err(Error::init)?;
+            let engine = npu.finish(ready).map_err(|e| Error::engine("NPU", e))?;
+            let opened = Opened::now(npu_name(&engine), npu_placements(&engine));
+            Ok(((Arc::new(engine), text), opened))
+        };
+        let Some((igpu, decode)) = igpu.zip(decode) else {
+            let open = move || {
+                let (engine, text) = prefill.open(open_npu)?;
+                let decode = NpuDecode {
+                    engine: engine.clone(),
+                    cache: None,
                 };
-                let open_decode = move || {
-                    let mut ready = decode.wait()?;
-                    let engine = igpu
-                        .nodes
-                        .finish(&mut ready)
-                        .map_err(|e| Error::engine("iGPU", e))?;
-                    let place = |operator| Placement {
-                        operator,
-                        engine: Engine::Igpu,
-                        device: igpu.adapter.clone(),
-                    };
-                    decode.note(
-                        format!("iGPU engine on {}", igpu.adapter),
-                        igpu.operators.into_iter().map(place).collect(),
-                    );
-                    Ok(IgpuDecode {
-                        engine,
-                        n_layers: igpu.n_layers,
-                    })
-                };
-                Server::start(
-                    limits,
-                    Sides::Split(Box::new(open_prefill), Box::new(open_decode)),
-                )
-            }
-            None => {
-                let open = move || {
-                    let mut ready = prefill.wait()?;
-                    let (engine, text) = open_npu(npu, text, &mut ready)?;
-                    prefill.note(npu_name(&engine), npu_placements(&engine));
-                    decode.note(npu_name(&engine), Vec::new());
-                    let decode = NpuDecode {
-                        engine: engine.clone(),
-                        cache: None,
-                    };
-                    Ok((
-                        NpuPrefill {
-                            engine,
-                            cache: CacheUse::Decoding,
-                        },
-                        decode,
-                        text,
-                    ))
-                };
-                Server::start(limits, Sides::Single(Box::new(open)))
-            }
-        }
+                let cache = CacheUse::Decoding;
+                Ok((NpuPrefill { engine, cache }, decode, text))
+            };
+            return Server::start(limits, Sides::Single(Box::new(open)));
+        };
+        let open_prefill = move || {
+            let (engine, text) = prefill.open(open_npu)?;
+            let cache = CacheUse::HandOver;
+            Ok((NpuPrefill { engine, cache }, text))
+        };
+        let open_decode = move || decode.open(|ready| igpu.open(ready));
+        Server::start(
+            limits,
+            Sides::Split(Box::new(open_prefill), Box::new(open_decode)),
+        )
+    }
+}
+
+impl Igpu {
+    fn open(self, ready: &mut Ready) -> Result<(IgpuDecode, Opened)> {
+        let engine = self.nodes.finish(ready).map_err(|e| Error::engine("iGPU", e))?;
+        let place = |operator| Placement {
+            operator,
+            engine: Engine::Igpu,
+            device: self.adapter.clone(),
+        };
+        let placements = self.operators.into_iter().map(place).collect();
+        let opened = Opened::now(format!("iGPU engine on {}", self.adapter), placements);
+        let n_layers = self.n_layers;
+        Ok((IgpuDecode { engine, n_layers }, opened))
     }
 }
 
@@ -262,16 +230,6 @@ impl Owners {
             Engine::Npu
         }
     }
-}
-
-fn open_npu(
-    setup: NpuSetup,
-    text: Operator<TextLoad>,
-    ready: &mut Ready,
-) -> Result<(Arc<NpuEngine>, Arc<Text>)> {
-    let text = ready.try_take(text).map_err(Error::init)?;
-    let engine = setup.finish(ready).map_err(|e| Error::engine("NPU", e))?;
-    Ok((Arc::new(engine), text))
 }
 
 /// The engine with the execution providers that it really uses, the most used first.

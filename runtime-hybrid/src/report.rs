@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use scheduler::{InitMode, NodeId, Phase, Trace};
 
+use crate::options::Engines;
+
 /// What loading a model took, told apart by when each thing was ready, and what runs where.
 ///
 /// Times count from the call of [`HybridRuntime::load`](crate::HybridRuntime::load). Its [`Display`](fmt::Display) is
@@ -14,6 +16,8 @@ use scheduler::{InitMode, NodeId, Phase, Trace};
 pub struct LoadReport {
     /// How the init graph was scheduled.
     pub mode: InitMode,
+    /// Which engines serve: [`Engines::Hybrid`] or [`Engines::NpuOnly`].
+    pub engines: Engines,
     /// When `load` returned.
     pub constructor: Duration,
     /// When the prefill engine could serve.
@@ -36,6 +40,13 @@ pub struct LoadReport {
     pub placements: Vec<Placement>,
     /// The most memory this process ever had resident, where the system says.
     pub peak_memory_bytes: Option<u64>,
+    /// Bytes of weights that the decode engine keeps for itself; `None` where the prefill engine decodes. On an adapter that shares
+    /// the machine's memory they are part of the peak.
+    pub decode_weight_bytes: Option<u64>,
+    /// The [`StagingBudget`](crate::StagingBudget), in bytes; `None` if there is none.
+    pub staging_budget_bytes: Option<u64>,
+    /// The most bytes of weights that ever waited for device setup; `None` while loading.
+    pub staged_peak_bytes: Option<u64>,
     /// Everything that happened, in order; `None` while loading.
     pub trace: Option<Trace>,
 }
@@ -76,7 +87,7 @@ pub struct TypeCost {
     pub device: Duration,
     /// Sum of the times their device nodes waited for their lane when everything they need was there.
     pub queue: Duration,
-    /// Bytes their host reads hand over.
+    /// Bytes of weights that they set up. Where both engines share a read, both count its bytes.
     pub bytes: u64,
 }
 
@@ -128,13 +139,12 @@ pub(crate) fn type_costs(trace: &Trace, engine_of: impl Fn(NodeId) -> Engine) ->
         });
         let (cost, span) = (&mut costs[place], trace.span(node.id));
         match node.phase {
-            Phase::Host => {
-                cost.host += span.duration();
-                cost.bytes += node.bytes;
-            }
+            Phase::Host => cost.host += span.duration(),
             Phase::Device | Phase::Open => {
                 cost.n += 1;
                 cost.device += span.duration();
+                // Its host node has bytes; nothing else that it waits for has.
+                cost.bytes += node.deps.iter().map(|&dep| trace.node(dep).bytes).sum::<u64>();
                 let ready = node
                     .deps
                     .iter()
@@ -197,20 +207,27 @@ impl fmt::Display for LoadReport {
         if let Some(peak) = self.peak_memory_bytes {
             writeln!(f, "  peak memory    {:>12}", mib(peak))?;
         }
+        if let Some(peak) = self.staged_peak_bytes.filter(|peak| *peak > 0) {
+            let budget = self.staging_budget_bytes.map_or_else(
+                || "no budget".to_owned(),
+                |bytes| format!("budget {}", mib(bytes)),
+            );
+            writeln!(f, "  staged at most {:>12}   {budget}", mib(peak))?;
+        }
         for notice in &self.notices {
             writeln!(f, "  note: {notice}")?;
         }
         if !self.operator_types.is_empty() {
             writeln!(
                 f,
-                "\n  {:<6} {:<22} {:>5} {:>12} {:>12} {:>12} {:>12}",
+                "\n  {:<6} {:<24} {:>5} {:>12} {:>12} {:>12} {:>12}",
                 "engine", "operator type", "n", "host", "device", "queue", "bytes"
             )?;
         }
         for cost in &self.operator_types {
             writeln!(
                 f,
-                "  {:<6} {:<22} {:>5} {:>12} {:>12} {:>12} {:>12}",
+                "  {:<6} {:<24} {:>5} {:>12} {:>12} {:>12} {:>12}",
                 cost.engine,
                 cost.operator_type,
                 cost.n,
@@ -303,7 +320,6 @@ mod tests {
             };
             let mut rows: Vec<_> = type_costs(&trace, engine_of)
                 .into_iter()
-                .filter(|cost| cost.n > 0 || cost.bytes > 0)
                 .map(|cost| (cost.engine, cost.operator_type, cost.n, cost.bytes))
                 .collect();
             rows.sort();
@@ -312,7 +328,7 @@ mod tests {
                 [
                     (Engine::Npu, "MatMul".to_owned(), 2, 110),
                     (Engine::Igpu, "igpu.Kernel".to_owned(), 1, 5),
-                    (Engine::Igpu, "igpu.MatMul".to_owned(), 2, 0),
+                    (Engine::Igpu, "igpu.MatMul".to_owned(), 2, 110),
                 ]
             );
         }

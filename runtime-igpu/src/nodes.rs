@@ -147,6 +147,11 @@ impl IgpuNodes {
         self.device.id()
     }
 
+    /// The first of the operators' host nodes.
+    pub fn first_host_node(&self) -> Option<NodeId> {
+        self.operators.first().map(|operator| operator.host().id())
+    }
+
     /// The host node of an operator.
     pub fn host_node(&self, id: OperatorId) -> Option<NodeRef<OperatorData>> {
         self.operators.get(id.index()).map(|operator| operator.host())

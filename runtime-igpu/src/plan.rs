@@ -90,6 +90,16 @@ impl IgpuPlan {
         self.device_bytes
     }
 
+    /// The part of it that is weights.
+    pub fn weight_bytes(&self) -> u64 {
+        let uploads = self
+            .program
+            .operators
+            .iter()
+            .flat_map(|operator| &operator.uploads);
+        uploads.map(|id| self.program.weights[id.0].bytes()).sum()
+    }
+
     /// Device memory of the KV cache as it is first allocated.
     pub(crate) fn kv_bytes(&self) -> u64 {
         2 * self.program.kv.layers as u64 * self.program.kv.bytes(self.kv_capacity)

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use tests::{Ran, fixture, generate};
+use tests::{Ran, fixture, generate, vulkan};
 
 fn run(arguments: &str) -> Ran {
     let library = std::env::var_os("ORT_DYLIB_PATH").map(std::path::PathBuf::from);
@@ -218,6 +218,8 @@ fn init_bench_measures_each_mode_in_a_process_of_its_own() {
             "cpu_s",
             "minor_faults",
             "peak_rss_bytes",
+            "n_nodes",
+            "staged_peak_bytes",
         ] {
             assert!(
                 row[key].as_f64().is_some_and(|number| number > 0.0),
@@ -230,6 +232,27 @@ fn init_bench_measures_each_mode_in_a_process_of_its_own() {
         );
     }
     assert_eq!(value["ratios"][0]["ready"], 1.0);
+    for (share, row) in value["scheduler_share"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(value["medians"].as_array().unwrap())
+    {
+        let expected = row["scheduler_ms"].as_f64().unwrap() / row["ready_ms"].as_f64().unwrap();
+        let share_of_ready = share["share"].as_f64().unwrap();
+        assert!(
+            share["who"] == row["who"] && (share_of_ready - expected).abs() < 1e-9,
+            "{share} {row}"
+        );
+    }
+    let targets = value["targets"].as_array().unwrap();
+    let staged = targets
+        .iter()
+        .filter(|target| target["what"].as_str().unwrap().starts_with("staged"));
+    assert!(
+        staged.clone().count() == 2 && staged.clone().all(|target| target["met"] == true),
+        "{targets:?}"
+    );
 
     let table = tests::run(
         "init-bench",
@@ -237,11 +260,55 @@ fn init_bench_measures_each_mode_in_a_process_of_its_own() {
         &[],
     );
     assert_eq!(table.code, Some(0), "{}", table.stderr);
-    for part in ["page cache cold", "ratios to inline", "|ccc", "NPU MatMulNBits"] {
+    for part in [
+        "page cache cold",
+        "ratios to inline",
+        "|ccc",
+        "NPU MatMulNBits",
+        "sched %",
+        "the scheduler's own share of ready, overlapped",
+    ] {
         assert!(table.stdout.contains(part), "{part:?} is not in {}", table.stdout);
     }
-    assert_eq!(
-        tests::run("init-bench", &[&model[..], &["--runs", "0"]].concat(), &[]).code,
-        Some(2)
+    for wrong in [["--runs", "0"], ["--staging-budget", "lots"]] {
+        assert_eq!(
+            tests::run("init-bench", &[&model[..], &wrong].concat(), &[]).code,
+            Some(2)
+        );
+    }
+}
+
+#[test]
+fn with_both_engines_ready_and_first_token_come_from_a_process_each() {
+    if !vulkan() {
+        return;
+    }
+    let model = fixture("qwen3-tiny-int4");
+    let arguments =
+        "--modes overlapped --runs 1 --prompt-len 4 --no-peers --json --engine hybrid --staging-budget 200K";
+    let mut arguments: Vec<&str> = arguments.split(' ').collect();
+    arguments.extend(["--model", model.to_str().unwrap()]);
+    let json = tests::run("init-bench", &arguments, &[]);
+    assert_eq!(json.code, Some(0), "{}", json.stderr);
+    let value: Value = serde_json::from_str(&json.stdout).unwrap_or_else(|e| panic!("{e}: {}", json.stdout));
+    let [row] = value["rows"].as_array().unwrap().as_slice() else {
+        panic!("{value}")
+    };
+    for key in [
+        "ready_ms",
+        "first_token_ms",
+        "ready_beside_request_ms",
+        "decode_weight_bytes",
+    ] {
+        assert!(
+            row[key].as_f64().is_some_and(|number| number > 0.0),
+            "{key}: {row}"
+        );
+    }
+    // The largest operator is larger than the budget, and no two wait at once.
+    assert_eq!(row["staging_budget_bytes"], 200 << 10);
+    assert!(
+        row["staged_peak_bytes"].as_u64() <= value["largest_operator_bytes"].as_u64(),
+        "{value}"
     );
 }

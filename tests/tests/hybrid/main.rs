@@ -3,3 +3,4 @@
 mod command;
 mod parity;
 mod requests;
+mod staging;

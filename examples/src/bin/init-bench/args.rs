@@ -3,12 +3,19 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::Parser;
-use runtime_hybrid::Engines;
+use clap::{Parser, ValueEnum};
+use runtime_hybrid::{Engines, StagingBudget};
 use runtime_npu::{Prefault, Provider};
 use scheduler::InitMode;
 
 /// Measures what each init mode takes to load a model and to give the first token, in fresh processes, interleaved.
+///
+/// Ready is measured with no request before it, the first token with a request that waits from the start. With both engines
+/// these are two processes for each row: there the request's prefill runs beside the rest of the decode engine's
+/// initialisation, which would delay the deferred modes' ready by work that inline does after it. (That figure is shown as well.)
+/// With one engine, one process serves for both.
+///
+/// CPU time and page faults are those until ready; peak memory includes the request.
 #[derive(Debug, Parser)]
 #[command(name = "init-bench", version)]
 pub(crate) struct Args {
@@ -40,6 +47,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     prompt_len: u32,
 
+    /// How many bytes of weights may wait for device setup: auto, unlimited, or bytes such as 256M.
+    #[arg(long, value_name = "BYTES", default_value_t)]
+    pub(crate) staging_budget: StagingBudget,
+
     /// Drop the model's pages from the page cache before each run.
     #[arg(long)]
     pub(crate) cold: bool,
@@ -60,9 +71,24 @@ pub(crate) struct Args {
     #[arg(long, hide = true)]
     pub(crate) child: Option<InitMode>,
 
+    /// What that run is to measure.
+    #[arg(long, hide = true, value_enum, default_value_t = Measure::Ready)]
+    pub(crate) measure: Measure,
+
     /// When the parent started this process, in nanoseconds since 1970.
     #[arg(long, hide = true, default_value_t = 0)]
     pub(crate) spawned_ns: u128,
+}
+
+/// What one process measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Measure {
+    /// Ready with no request before it; with one engine the first token too.
+    Ready,
+    /// The first token of a request that waits from the start.
+    FirstToken,
+    /// Initialisation and nothing else, as a profiler wants it.
+    Init,
 }
 
 impl Args {
@@ -86,13 +112,16 @@ impl Args {
     }
 
     /// The arguments of a child process.
-    pub(crate) fn for_child(&self, mode: InitMode) -> Vec<OsString> {
-        let pairs: [(&str, OsString); 5] = [
+    pub(crate) fn for_child(&self, mode: InitMode, measure: Measure) -> Vec<OsString> {
+        let measure = measure.to_possible_value().expect("no variant is skipped");
+        let pairs: [(&str, OsString); 7] = [
             ("--child", mode.to_string().into()),
+            ("--measure", measure.get_name().into()),
             ("--model", self.model.clone().into()),
             ("--npu-provider", self.npu_provider.to_string().into()),
             ("--engine", self.engine.to_string().into()),
             ("--prompt-len", self.prompt_len.to_string().into()),
+            ("--staging-budget", self.staging_budget.to_string().into()),
         ];
         let flags = self.no_prefault.then(|| "--no-prefault".into());
         pairs

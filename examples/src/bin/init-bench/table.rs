@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::row::{Results, Row};
+use crate::results::{Ratio, Results};
+use crate::row::Row;
 
 const BAR_WIDTH: usize = 60;
 
@@ -18,27 +19,8 @@ impl fmt::Display for Results {
             self.n_cpus
         )?;
         table(f, &self.medians)?;
-        writeln!(
-            f,
-            "\nratios to {}",
-            self.ratios.first().map_or("", |ratio| &ratio.to)
-        )?;
-        writeln!(
-            f,
-            "{:<18} {:>18} {:>14} {:>8} {:>12} {:>9}",
-            "", "constructor/ready", "prefill ready", "ready", "first token", "peak RSS"
-        )?;
-        for ratio in &self.ratios {
-            writeln!(
-                f,
-                "{:<18} {:>18} {:>14} {:>8} {:>12} {:>9}",
-                ratio.who,
-                number(ratio.constructor_to_ready, 3),
-                number(ratio.prefill_ready, 3),
-                number(ratio.ready, 3),
-                number(ratio.first_token, 3),
-                number(ratio.peak_rss, 3)
-            )?;
+        for ratios in self.ratios.chunk_by(|a, b| a.to == b.to) {
+            ratio_table(f, ratios)?;
         }
         bars(f, &self.medians)?;
         types(f, &self.medians)?;
@@ -51,6 +33,17 @@ impl fmt::Display for Results {
         for step in &self.attribution {
             let what = format!("{} ({} to {})", step.what, step.from, step.to);
             writeln!(f, "{what:<46} {:>10.1} {:>10.1}", step.ready_ms, step.device_ms)?;
+        }
+        if !self.targets.is_empty() {
+            writeln!(f, "\ntargets (set for Qwen3-4B's geometry on 2 cores)")?;
+        }
+        for target in &self.targets {
+            let verdict = if target.met { "met" } else { "missed" };
+            writeln!(
+                f,
+                "{:<76} {:>8.4}, at most {:<5} {verdict}",
+                target.what, target.measured, target.limit
+            )?;
         }
         self.missing_peers
             .iter()
@@ -65,13 +58,16 @@ fn table(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
         "decode",
         "ready",
         "1st token",
+        "rdy+reqst",
         "host",
         "device",
         "idle",
+        "sched %",
         "cpu s",
         "min flt",
         "maj flt",
         "RSS MB",
+        "staged MB",
     ];
     write!(f, "\n{:<18}", "")?;
     heads.iter().try_for_each(|head| write!(f, " {head:>9}"))?;
@@ -83,16 +79,51 @@ fn table(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
             number(row.decode_ready_ms, 1),
             number(row.ready_ms, 1),
             number(row.first_token_ms, 1),
+            number(row.ready_beside_request_ms, 1),
             number(row.host_ms, 1),
             number(row.device_ms, 1),
             number(row.idle_ms, 1),
+            number(row.scheduler_share().map(|share| share * 100.0), 3),
             number(row.cpu_s, 2),
             number(row.minor_faults.map(|n| n as f64), 0),
             number(row.major_faults.map(|n| n as f64), 0),
             number(row.peak_rss_bytes.map(|n| n as f64 / 1e6), 0),
+            number(row.staged_peak_bytes.map(|n| n as f64 / 1e6), 1),
         ];
         write!(f, "{:<18}", row.who)?;
         cells.iter().try_for_each(|cell| write!(f, " {cell:>9}"))?;
+        writeln!(f)?;
+    }
+    Ok(())
+}
+
+/// A block per reference.
+fn ratio_table(f: &mut fmt::Formatter<'_>, ratios: &[Ratio]) -> fmt::Result {
+    let heads = [
+        "constructor/ready",
+        "prefill ready",
+        "ready",
+        "first token",
+        "peak RSS",
+        "less decode weights",
+    ];
+    writeln!(f, "\nratios to {}", ratios[0].to)?;
+    write!(f, "{:<18}", "")?;
+    heads.iter().try_for_each(|head| write!(f, " {head:>19}"))?;
+    writeln!(f)?;
+    for ratio in ratios {
+        let cells = [
+            ratio.constructor_to_ready,
+            ratio.prefill_ready,
+            ratio.ready,
+            ratio.first_token,
+            ratio.peak_rss,
+            ratio.peak_rss_without_decode,
+        ];
+        write!(f, "{:<18}", ratio.who)?;
+        cells
+            .iter()
+            .try_for_each(|cell| write!(f, " {:>19}", number(*cell, 3)))?;
         writeln!(f)?;
     }
     Ok(())
