@@ -1,6 +1,7 @@
 //! Cross-crate tests: parity with stock ONNX Runtime, faults, embedding. This library holds what they share.
 
 mod fixtures;
+pub mod npu;
 mod process;
 mod stock;
 

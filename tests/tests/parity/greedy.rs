@@ -2,8 +2,9 @@
 
 use runtime_npu::NpuOptions;
 
-use crate::fixtures::{MODELS, argmax, at_level, cases, engine, folder, options};
 use runtime_npu::AccuracyLevel;
+use tests::FIXTURES;
+use tests::npu::{argmax, at_level, cases, engine, folder, options};
 
 /// Steps in which the two largest logits were closer than the tolerance, and the engine took the other.
 #[derive(Default, Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ fn compare(model: &str, run: &str, options: NpuOptions, near_tie: f64) -> Counte
 
 #[test]
 fn float_activations() {
-    for model in MODELS {
+    for model in FIXTURES {
         let counted = compare(model, "acc1", at_level(AccuracyLevel::Float32), 1e-3);
         assert_eq!(counted.steps, 5 * 48, "{model}");
         assert!(counted.near_ties <= 2, "{model}: {counted:?}");
@@ -52,7 +53,7 @@ fn float_activations() {
 
 #[test]
 fn the_models_own_int8_activations() {
-    for model in MODELS {
+    for model in FIXTURES {
         let counted = compare(model, "ort", options(), 0.02);
         assert_eq!(counted.steps, 5 * 48, "{model}");
         // The references are of ONNX Runtime 1.32; another version rounds int8 activations a little differently.

@@ -2,11 +2,12 @@
 
 use scheduler::InitMode;
 
-use crate::fixtures::{MODELS, cases, folder, generate, load, options};
+use tests::FIXTURES;
+use tests::npu::{cases, folder, generate, load, options};
 
 #[test]
 fn all_modes_equal_inline_bit_for_bit() {
-    for model in MODELS {
+    for model in FIXTURES {
         let folder = folder(model);
         let prompt = &cases(model)[1].prompt;
         let run = |mode| {
@@ -28,7 +29,7 @@ fn all_modes_equal_inline_bit_for_bit() {
 
 #[test]
 fn every_operator_is_warm_and_says_where_it_runs() {
-    for model in MODELS {
+    for model in FIXTURES {
         let folder = folder(model);
         let engine = load(&folder, options(), InitMode::Overlapped).unwrap();
         assert_eq!(engine.placements().count(), folder.operators().unwrap().len());

@@ -3,7 +3,7 @@
 use runtime_npu::{AccuracyLevel, Warmth};
 use scheduler::InitMode;
 
-use crate::fixtures::{argmax, at_level, engine, folder, largest_difference, load, options, prompt, stock};
+use tests::npu::{argmax, at_level, engine, folder, largest_difference, load, options, prompt, stock};
 
 const N_PROMPT: usize = 100;
 const N_TOKENS: usize = 20;

@@ -1,37 +1,43 @@
 //! Prefill logits of every position.
 
-use runtime_npu::AccuracyLevel;
-
-use crate::fixtures::{MODELS, at_level, cases, engine, folder, largest_difference, stock};
+use runtime_npu::{AccuracyLevel, NpuEngine, WholeModelSession};
+use tests::FIXTURES;
+use tests::npu::{at_level, cases, engine, folder, largest_difference, stock};
 
 /// Float activations on both sides; what differs is where sums are cut.
 const TOLERANCE: f32 = 1e-4;
 
+/// The logits of every position, and of the last one alone, are `expected`.
+#[track_caller]
+fn check(engine: &NpuEngine, prompt: &[u32], expected: &[f32], what: &str) {
+    let cache = || engine.new_cache(prompt.len()).unwrap();
+    let all = engine.prefill_all_logits(&mut cache(), prompt).unwrap();
+    let difference = largest_difference(&all, expected);
+    assert!(difference <= TOLERANCE, "{what}: {difference}");
+
+    let last = engine.prefill(&mut cache(), prompt).unwrap();
+    let difference = largest_difference(&last, &expected[expected.len() - last.len()..]);
+    assert!(
+        difference <= TOLERANCE,
+        "{what}, last position only: {difference}"
+    );
+}
+
+fn expected(stock: &WholeModelSession, prompt: &[u32]) -> Vec<f32> {
+    stock
+        .run(&mut stock.new_cache(prompt.len()).unwrap(), prompt)
+        .unwrap()
+}
+
 #[test]
 fn every_position_of_every_prompt_equals_the_whole_model() {
-    for model in MODELS {
+    for model in FIXTURES {
         let folder = folder(model);
-        let (engine, stock) = (
-            engine(&folder, at_level(AccuracyLevel::Float32)),
-            stock(&folder, Some(AccuracyLevel::Float32)),
-        );
+        let engine = engine(&folder, at_level(AccuracyLevel::Float32));
+        let stock = stock(&folder, Some(AccuracyLevel::Float32));
         for (i, case) in cases(model).iter().enumerate() {
-            let n = case.prompt.len();
-            let expected = stock.run(&mut stock.new_cache(n).unwrap(), &case.prompt).unwrap();
-            let all = engine
-                .prefill_all_logits(&mut engine.new_cache(n).unwrap(), &case.prompt)
-                .unwrap();
-            let difference = largest_difference(&all, &expected);
-            assert!(difference <= TOLERANCE, "{model} prompt {i}: {difference}");
-
-            let last = engine
-                .prefill(&mut engine.new_cache(n).unwrap(), &case.prompt)
-                .unwrap();
-            let difference = largest_difference(&last, &expected[expected.len() - last.len()..]);
-            assert!(
-                difference <= TOLERANCE,
-                "{model} prompt {i}, last position only: {difference}"
-            );
+            let expected = expected(&stock, &case.prompt);
+            check(&engine, &case.prompt, &expected, &format!("{model} prompt {i}"));
         }
     }
 }
@@ -39,33 +45,20 @@ fn every_position_of_every_prompt_equals_the_whole_model() {
 #[test]
 fn a_prompt_in_pieces_equals_the_prompt_at_once() {
     let folder = folder("qwen3-tiny-int4");
-    let case = &cases("qwen3-tiny-int4")[4];
-    let n = case.prompt.len();
-    let stock = stock(&folder, Some(AccuracyLevel::Float32));
-    let expected = stock.run(&mut stock.new_cache(n).unwrap(), &case.prompt).unwrap();
+    let prompt = &cases("qwen3-tiny-int4")[4].prompt;
+    let n = prompt.len();
+    let expected = expected(&stock(&folder, Some(AccuracyLevel::Float32)), prompt);
     for chunk_tokens in [1, 7, n - 1, n, n + 1] {
         let mut options = at_level(AccuracyLevel::Float32);
         options.chunk_tokens = chunk_tokens;
         let engine = engine(&folder, options);
-        let all = engine
-            .prefill_all_logits(&mut engine.new_cache(n).unwrap(), &case.prompt)
-            .unwrap();
-        let difference = largest_difference(&all, &expected);
-        assert!(difference <= TOLERANCE, "pieces of {chunk_tokens}: {difference}");
-        let last = engine
-            .prefill(&mut engine.new_cache(n).unwrap(), &case.prompt)
-            .unwrap();
-        let difference = largest_difference(&last, &expected[expected.len() - last.len()..]);
-        assert!(
-            difference <= TOLERANCE,
-            "pieces of {chunk_tokens}, last position only: {difference}"
-        );
+        check(&engine, prompt, &expected, &format!("pieces of {chunk_tokens}"));
     }
 }
 
 #[test]
 fn cache_holds_what_the_whole_model_writes() {
-    for model in MODELS {
+    for model in FIXTURES {
         let folder = folder(model);
         let (engine, stock) = (
             engine(&folder, at_level(AccuracyLevel::Float32)),

@@ -1,6 +1,5 @@
 //! The prefill engine gives what a whole-model stock ONNX Runtime session gives.
 
-mod fixtures;
 mod greedy;
 mod init_modes;
 mod kinds;

@@ -3,7 +3,7 @@
 use runtime_npu::{Provider, ProviderPlugin};
 use scheduler::InitMode;
 
-use crate::fixtures::{engine, folder, load, options};
+use tests::npu::{engine, folder, load, options};
 
 #[test]
 fn a_provider_that_is_not_there_is_an_error_not_a_cpu_run() {

@@ -2,7 +2,7 @@
 
 use runtime_npu::NpuError;
 
-use crate::fixtures::{cases, engine, folder, generate, options};
+use tests::npu::{cases, engine, folder, generate, options};
 
 const MODEL: &str = "llama3-tiny-int4";
 

@@ -2,16 +2,12 @@
 //!
 //! The provider comes from the PyPI wheel `onnxruntime-qnn`, fetched into the project's cache folder at first use.
 
-#[allow(dead_code, reason = "this target needs part of it")]
-#[path = "../parity/fixtures.rs"]
-mod fixtures;
-
 use examples::provision::Provisioner;
 use onnx_model::OperatorKind;
 use runtime_npu::{AccuracyLevel, NpuOptions, Provider};
 use scheduler::InitMode;
 
-use fixtures::{argmax, at_level, engine, folder, largest_difference, load, prompt};
+use tests::npu::{self, argmax, at_level, engine, folder, largest_difference, load, prompt};
 
 /// The emulator takes milliseconds per row.
 const N_TOKENS: usize = 6;
@@ -91,5 +87,5 @@ fn an_operator_that_the_provider_does_not_take_is_an_error() {
         .to_string();
     assert!(error.contains("QNNExecutionProvider"), "{error}");
     // Other engines in the process are not affected.
-    engine(&folder, fixtures::options());
+    engine(&folder, npu::options());
 }

@@ -1,6 +1,6 @@
-//! Model folders, reference outputs and engines.
+//! The prefill engine over the fixtures, the whole-model session beside it, and the reference outputs.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use onnx_model::ModelFolder;
 use runtime_npu::{
@@ -9,39 +9,37 @@ use runtime_npu::{
 use scheduler::{InitGraph, InitMode};
 use serde_json::Value;
 
-/// Folders with reference outputs.
-pub const MODELS: [&str; 4] = [
-    "qwen3-tiny-int4",
-    "qwen3-tiny-int4-asym",
-    "llama3-tiny-int4",
-    "phi3-tiny-int4",
-];
+use crate::{fixture, library};
 
 /// Threads of every run in these tests: more than one, so that sharing the work is tested too.
 pub const N_THREADS: usize = 2;
 
+/// A fixture, opened.
+///
+/// # Panics
+/// As everything here: if it does not work, which is the test's failure.
 pub fn folder(name: &str) -> ModelFolder {
-    ModelFolder::open(fixture("models").join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    ModelFolder::open(fixture(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-fn fixture(kind: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("fixtures")
-        .join(kind)
-}
-
+/// Options of every engine in these tests.
 pub fn options() -> NpuOptions {
-    let mut options = NpuOptions::new(tests::library());
+    let mut options = NpuOptions::new(library());
     options.n_threads = N_THREADS;
     options
 }
 
+/// The same at another accuracy level than the model's own.
 pub fn at_level(level: AccuracyLevel) -> NpuOptions {
     let mut options = options();
     options.accuracy_level = Some(level);
     options
 }
 
+/// An engine, loaded in one of the modes.
+///
+/// # Errors
+/// As of the engine.
 pub fn load(
     folder: &ModelFolder,
     options: NpuOptions,
@@ -53,6 +51,7 @@ pub fn load(
     Ok(setup.finish(&mut run.ready().wait()?)?)
 }
 
+/// An engine.
 pub fn engine(folder: &ModelFolder, options: NpuOptions) -> NpuEngine {
     load(folder, options, InitMode::Overlapped).unwrap_or_else(|e| panic!("{}: {e}", folder.dir().display()))
 }
@@ -70,7 +69,9 @@ pub fn stock(folder: &ModelFolder, level: Option<AccuracyLevel>) -> WholeModelSe
 }
 
 /// One prompt of the reference outputs.
+#[derive(Debug)]
 pub struct Case {
+    /// The prompt's tokens.
     pub prompt: Vec<u32>,
     case: Value,
 }
@@ -89,8 +90,9 @@ impl Case {
     }
 }
 
+/// The reference outputs of a fixture.
 pub fn cases(model: &str) -> Vec<Case> {
-    let path = fixture("refs").join(format!("{model}.json"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/refs/{model}.json"));
     let text = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let refs: Value = serde_json::from_slice(&text).expect("reference outputs");
     let cases = refs["cases"].as_array().expect("cases").iter();
@@ -117,6 +119,7 @@ pub fn prompt(folder: &ModelFolder, n_tokens: usize) -> Vec<u32> {
     (0..n_tokens as u32).map(|i| (i * 37 + 11) % vocab).collect()
 }
 
+/// The largest absolute difference of two values in the same place; infinite if one is not a number.
 pub fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len(), "as many logits");
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, |most, d| {
@@ -124,6 +127,7 @@ pub fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
     })
 }
 
+/// The token with the largest logit.
 pub fn argmax(logits: &[f32]) -> u32 {
     logits
         .iter()
