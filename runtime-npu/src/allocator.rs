@@ -45,31 +45,63 @@ pub(crate) fn register(environment: &Environment) -> ort::Result<()> {
     Ok(())
 }
 
+/// Lies right before each buffer, in a gap of [`ALIGNMENT`] bytes.
+#[derive(Clone, Copy)]
+enum Origin {
+    /// What the C library gave.
+    Heap(*mut c_void),
+    /// Bytes that were cut from a slab, this gap included.
+    Slab(usize),
+}
+
 unsafe extern "system" fn alloc(_: *mut OrtAllocator, size: usize) -> *mut c_void {
-    let mut memory = ptr::null_mut();
-    // SAFETY: the alignment is a power of two and a multiple of a pointer's size. ONNX Runtime reports a null pointer.
-    match unsafe { libc::posix_memalign(&mut memory, ALIGNMENT, size) } {
-        0 => memory,
-        _ => ptr::null_mut(),
+    // Aligned by hand: small blocks of `malloc` come from a cache of the thread's own, those of `posix_memalign` do not.
+    let Some(padded) = size.checked_add(2 * ALIGNMENT) else {
+        return ptr::null_mut();
+    };
+    // SAFETY: any size may be asked for. ONNX Runtime reports a null pointer.
+    let heap = unsafe { libc::malloc(padded) };
+    if heap.is_null() {
+        return heap;
     }
+    let buffer = (heap as usize + ALIGNMENT).next_multiple_of(ALIGNMENT) as *mut c_void;
+    // SAFETY: at least `ALIGNMENT` bytes of the block lie before the buffer, and `size` behind its start.
+    unsafe { *origin(buffer) = Origin::Heap(heap) };
+    buffer
 }
 
 unsafe extern "system" fn reserve(_: *const OrtAllocator, size: usize) -> *mut c_void {
     if size >= MIN_RESERVED
-        && let Some(cut) = slabs(|slabs| slabs.cut(size, ALIGNMENT))
+        && let Some(n_bytes) = size
+            .checked_add(ALIGNMENT)
+            .and_then(|n| n.checked_next_multiple_of(ALIGNMENT))
+        && let Some(cut) = slabs(|slabs| slabs.cut(n_bytes))
     {
         pages::populate(cut.blocks);
-        return cut.buffer as *mut c_void;
+        let buffer = (cut.start + ALIGNMENT) as *mut c_void;
+        // SAFETY: `ALIGNMENT` bytes of the cut lie before the buffer.
+        unsafe { *origin(buffer) = Origin::Slab(n_bytes) };
+        return buffer;
     }
     // SAFETY: as of any caller.
     unsafe { alloc(ptr::null_mut(), size) }
 }
 
-unsafe extern "system" fn free(_: *mut OrtAllocator, memory: *mut c_void) {
-    if !slabs(|slabs| slabs.give_back(memory as usize)) {
-        // SAFETY: it is from `alloc`.
-        unsafe { libc::free(memory) };
+unsafe extern "system" fn free(_: *mut OrtAllocator, buffer: *mut c_void) {
+    if buffer.is_null() {
+        return;
     }
+    // SAFETY: the buffer is from `alloc` or `reserve`, and nobody uses it any more.
+    match unsafe { *origin(buffer) } {
+        // SAFETY: as above.
+        Origin::Heap(heap) => unsafe { libc::free(heap) },
+        Origin::Slab(n_bytes) => slabs(|slabs| slabs.give_back(buffer as usize - ALIGNMENT, n_bytes)),
+    }
+}
+
+fn origin(buffer: *mut c_void) -> *mut Origin {
+    const { assert!(size_of::<Origin>() <= ALIGNMENT) };
+    buffer.cast::<Origin>().wrapping_sub(1)
 }
 
 unsafe extern "system" fn info(_: *const OrtAllocator) -> *const OrtMemoryInfo {
@@ -78,4 +110,53 @@ unsafe extern "system" fn info(_: *const OrtAllocator) -> *const OrtMemoryInfo {
 
 fn slabs<T>(f: impl FnOnce(&mut Slabs) -> T) -> T {
     f(&mut SLABS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_of_every_size_are_aligned_writable_and_given_back() {
+        let sizes = [0, 1, 63, 64, 65, 4096, MIN_RESERVED - 1, MIN_RESERVED, 5 << 20];
+        // SAFETY: the functions ignore the allocator; each buffer is filled within its size and freed once.
+        unsafe {
+            for take in [
+                |size| alloc(ptr::null_mut(), size),
+                |size| reserve(ptr::null(), size),
+            ] {
+                let buffers: Vec<(*mut u8, usize)> =
+                    sizes.iter().map(|&size| (take(size).cast(), size)).collect();
+                for (i, &(buffer, size)) in buffers.iter().enumerate() {
+                    assert!(
+                        !buffer.is_null() && buffer as usize % ALIGNMENT == 0,
+                        "{size} bytes"
+                    );
+                    buffer.write_bytes(i as u8, size);
+                }
+                for (i, &(buffer, size)) in buffers.iter().enumerate() {
+                    let bytes = std::slice::from_raw_parts(buffer, size);
+                    assert!(
+                        bytes.iter().all(|&b| b == i as u8),
+                        "{size} bytes were overwritten"
+                    );
+                }
+                buffers
+                    .iter()
+                    .for_each(|&(buffer, _)| free(ptr::null_mut(), buffer.cast()));
+            }
+        }
+    }
+
+    #[test]
+    fn what_nobody_has_is_null_and_null_is_freed() {
+        // SAFETY: as above.
+        unsafe {
+            for size in [usize::MAX, usize::MAX - ALIGNMENT, 1 << 62] {
+                assert!(alloc(ptr::null_mut(), size).is_null());
+                assert!(reserve(ptr::null(), size).is_null());
+            }
+            free(ptr::null_mut(), ptr::null_mut());
+        }
+    }
 }
