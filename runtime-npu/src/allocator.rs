@@ -129,7 +129,7 @@ mod tests {
                     sizes.iter().map(|&size| (take(size).cast(), size)).collect();
                 for (i, &(buffer, size)) in buffers.iter().enumerate() {
                     assert!(
-                        !buffer.is_null() && buffer as usize % ALIGNMENT == 0,
+                        !buffer.is_null() && (buffer as usize).is_multiple_of(ALIGNMENT),
                         "{size} bytes"
                     );
                     buffer.write_bytes(i as u8, size);
