@@ -220,21 +220,22 @@ impl fmt::Display for LoadReport {
         if !self.operator_types.is_empty() {
             writeln!(
                 f,
-                "\n  {:<6} {:<24} {:>5} {:>12} {:>12} {:>12} {:>12}",
-                "engine", "operator type", "n", "host", "device", "queue", "bytes"
+                "\n  {:<6} {:<24} {:>5} {:>9} {:>9} {:>10} {:>7}",
+                "engine", "operator type", "n", "host ms", "device ms", "queue ms", "MiB"
             )?;
         }
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
         for cost in &self.operator_types {
             writeln!(
                 f,
-                "  {:<6} {:<24} {:>5} {:>12} {:>12} {:>12} {:>12}",
+                "  {:<6} {:<24} {:>5} {:>9.1} {:>9.1} {:>10.1} {:>7.1}",
                 cost.engine,
                 cost.operator_type,
                 cost.n,
                 ms(cost.host),
                 ms(cost.device),
                 ms(cost.queue),
-                mib(cost.bytes)
+                cost.bytes as f64 / f64::from(1 << 20)
             )?;
         }
         let mut devices: Vec<(&Placement, usize)> = Vec::new();

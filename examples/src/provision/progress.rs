@@ -99,8 +99,8 @@ impl Default for TerminalProgress {
 
 impl Progress for TerminalProgress {
     fn step(&self, step: Step<'_>) {
-        const BYTES: &str = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}";
-        const SHARE: &str = "{msg} [{bar:30}] {percent}%";
+        const BYTES: &str = "{msg} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec}";
+        const SHARE: &str = "{msg} [{wide_bar}] {percent}%";
         match step {
             Step::Waiting { item } => {
                 self.show(

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use runtime_hybrid::{DeferredInit, Engines, Request, Sampling};
+use runtime_hybrid::{DeferredInit, Engines, Request, Sampling, StagingBudget};
 use runtime_npu::{AccuracyLevel, Provider};
 use scheduler::InitMode;
 
@@ -37,6 +37,10 @@ pub(crate) struct Args {
     /// Execution provider of the NPU engine: auto, cpu, vitisai, qnn or openvino.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub(crate) npu_provider: Provider,
+
+    /// How many bytes of weights may wait for device setup: auto, unlimited, or bytes such as 256M.
+    #[arg(long, value_name = "BYTES", default_value_t)]
+    pub(crate) staging_budget: StagingBudget,
 
     /// Accuracy level of every MatMulNBits, in place of the model's: 1 (float32 activations) to 4 (int8).
     #[arg(long, value_name = "LEVEL", value_parser = accuracy_level)]

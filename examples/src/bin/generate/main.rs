@@ -17,10 +17,11 @@ use examples::{setup, stdout};
 use futures::StreamExt;
 use runtime_hybrid::{Event, HybridOptions, HybridRuntime, LoadReport};
 use runtime_npu::{LibrarySearch, NpuOptions, Prefault};
+use scheduler::InitMode;
 
 use args::Args;
 use output::{Collected, Output};
-use progress::Bars;
+use progress::{Bars, Spinner, terminal_width};
 
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
@@ -79,11 +80,15 @@ async fn run(args: &Args, started: Instant) -> Result<()> {
     let options = HybridOptions {
         init,
         engines: args.engines(),
+        staging: args.staging_budget,
         npu,
         ..HybridOptions::default()
     };
     // Inline, the constructor is the whole of initialisation: it must not block the one that listens for an interrupt.
+    let spinner = (!args.quiet && init == InitMode::Inline)
+        .then(|| Spinner::new("initialising inline: everything before the first request"));
     let runtime = tokio::task::spawn_blocking(move || HybridRuntime::load(model, options)).await??;
+    drop(spinner);
 
     let bars = (!args.quiet).then(|| Bars::new(&runtime));
     let followed = async {
@@ -197,11 +202,11 @@ fn write_files(args: &Args, report: &LoadReport) -> Result<()> {
 fn show_report(report: &LoadReport, answer: &Collected) {
     eprintln!("\n{report}");
     if let Some(trace) = &report.trace {
-        eprintln!("{}", trace.timeline(100));
+        eprintln!("{}", trace.timeline(terminal_width()));
     }
     let summary = &answer.summary;
     eprintln!(
-        "{} prompt tokens in {:.0} ms, {} tokens{}; first token {:.0} ms after the start of the process",
+        "{} prompt tokens in {:.0} ms, {} tokens{}\nfirst token {:.0} ms after the start of the process",
         answer.prompt_tokens.len(),
         summary.prefill.as_secs_f64() * 1e3,
         answer.tokens.len(),

@@ -26,8 +26,9 @@ impl Bars {
                 .progress_chars("█▓░")
         };
         let total = all.add(ProgressBar::new(0));
-        total.set_style(style("{msg:<22} {bar:40} {pos}/{len} nodes"));
-        total.set_message("initialising");
+        // The bars take what the terminal leaves, so that no line is broken.
+        total.set_style(style("{msg:<26!} {wide_bar} {pos:>10}/{len:<10}"));
+        total.set_message("initialising: nodes");
         let progress = runtime.lane_progress();
         let lanes = progress
             .iter()
@@ -36,8 +37,8 @@ impl Bars {
                 let bar = all.add(ProgressBar::new(lane.progress.bytes_total));
                 // A lane without weights (norms, attention) is measured by its operators.
                 bar.set_style(match lane.progress.bytes_total {
-                    0 => style("  {msg:<20} {bar:40} {pos}/{len}"),
-                    _ => style("  {msg:<20} {bar:40} {bytes}/{total_bytes}"),
+                    0 => style("  {msg:<24!} {wide_bar} {pos:>10}/{len:<10}"),
+                    _ => style("  {msg:<24!} {wide_bar} {bytes:>10}/{total_bytes:<10}"),
                 });
                 bar.set_message(lane.name.clone());
                 bar
@@ -82,4 +83,30 @@ impl Bars {
         let _ = self.all.clear();
         self.all.set_draw_target(ProgressDrawTarget::hidden());
     }
+}
+
+/// Says that something is going on while the inline constructor blocks, until it is dropped.
+pub(crate) struct Spinner(ProgressBar);
+
+impl Spinner {
+    pub(crate) fn new(message: &'static str) -> Self {
+        let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+        spinner.set_style(ProgressStyle::default_spinner());
+        spinner.set_message(message);
+        spinner.enable_steady_tick(LOOK_EVERY);
+        Self(spinner)
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// Columns of the terminal on standard error; 100 where there is none.
+pub(crate) fn terminal_width() -> usize {
+    console::Term::stderr()
+        .size_checked()
+        .map_or(100, |(_, columns)| usize::from(columns))
 }
