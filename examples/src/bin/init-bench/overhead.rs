@@ -1,31 +1,63 @@
 //! The scheduler's own share: what a graph costs whose nodes do nothing.
 
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
 use scheduler::{BoxError, InitGraph, Lane, NodeId, OperatorType, Phase, RunOptions, Trace};
 
-use crate::usage::Usage;
+use crate::usage::thread_cpu_ns;
 
 /// How long a node of the twin sleeps: long enough for every lane that waits for it to give up spinning and be parked, as in a
 /// real run.
 const NAP: Duration = Duration::from_micros(200);
 
 /// CPU time, in milliseconds, that the scheduler takes for a graph like the one that ran: one with the same lanes, nodes and edges,
-/// built, started in the same mode, recorded and joined, whose nodes only sleep; less what as many sleeps cost without it.
+/// started in the same mode and recorded, whose nodes only sleep. It is what the lanes' threads use outside their nodes: starting,
+/// handing over, parking and waking.
 pub(crate) fn scheduler_ms(trace: &Trace) -> Result<f64> {
-    let start = Usage::now().cpu_s;
-    let run = twin(trace).start_with(trace.mode(), RunOptions::new().record())?;
+    let clock = Clock::default();
+    let graph = twin(trace, &clock);
+    // In the modes of one thread this may be it.
+    clock.leave();
+    let run = graph.start_with(trace.mode(), RunOptions::new().record())?;
     run.ready().wait()?;
     run.join();
-    let scheduled = Usage::now().cpu_s;
-    trace.nodes().iter().for_each(|_| std::thread::sleep(NAP));
-    let slept = Usage::now().cpu_s;
-    Ok(((scheduled - start) - (slept - scheduled)).max(0.0) * 1e3)
+    Ok(clock.0.load(Ordering::Relaxed) as f64 / 1e6)
+}
+
+/// The CPU time that threads use outside nodes, in nanoseconds.
+#[derive(Clone, Default)]
+struct Clock(Arc<AtomicU64>);
+
+thread_local! {
+    /// The thread's CPU time when it last left a node; 0 for a thread that has only been started.
+    static LEFT_NS: Cell<u64> = const { Cell::new(0) };
+}
+
+impl Clock {
+    /// The thread goes into a node: what it used since it left one is the scheduler's.
+    fn enter(&self) {
+        let outside = thread_cpu_ns() - LEFT_NS.get();
+        self.0.fetch_add(outside, Ordering::Relaxed);
+    }
+
+    fn leave(&self) {
+        LEFT_NS.set(thread_cpu_ns());
+    }
+
+    fn nap(&self) -> Result<(), BoxError> {
+        self.enter();
+        std::thread::sleep(NAP);
+        self.leave();
+        Ok(())
+    }
 }
 
 /// A graph with the lanes, nodes and edges of a run, whose nodes only sleep.
-fn twin(trace: &Trace) -> InitGraph {
+fn twin(trace: &Trace, clock: &Clock) -> InitGraph {
     let mut graph = InitGraph::new();
     // The host lane comes with the graph. Stripes become lanes of their own, so that every node stays on its own.
     let lanes: Vec<Lane<Napper>> = trace.lanes()[1..]
@@ -34,12 +66,12 @@ fn twin(trace: &Trace) -> InitGraph {
         .collect();
     let mut nodes: Vec<NodeId> = Vec::new();
     for node in trace.nodes() {
-        let name = node.name.clone();
+        let (name, clock) = (node.name.clone(), clock.clone());
         let id = match node.phase {
-            Phase::Host => graph.read(name, (), |()| nap()).id(),
+            Phase::Host => graph.read(name, (), move |()| clock.nap()).id(),
             Phase::Device | Phase::Open => {
                 let lane = &lanes[node.lane.index() - 1];
-                graph.node(lane, name, (), async |(), ()| nap()).id()
+                graph.node(lane, name, (), async move |(), ()| clock.nap()).id()
             }
         };
         for dep in &node.deps {
@@ -48,11 +80,6 @@ fn twin(trace: &Trace) -> InitGraph {
         nodes.push(id);
     }
     graph
-}
-
-fn nap() -> Result<(), BoxError> {
-    std::thread::sleep(NAP);
-    Ok(())
 }
 
 /// Stands for an operator type; has only plain nodes.
@@ -110,7 +137,7 @@ mod tests {
     fn a_twin_has_the_same_lanes_nodes_and_edges() {
         for mode in InitMode::ALL {
             let original = trace(mode);
-            let run = twin(&original)
+            let run = twin(&original, &Clock::default())
                 .start_with(mode, RunOptions::new().record())
                 .unwrap();
             run.ready().wait().unwrap();
@@ -131,9 +158,19 @@ mod tests {
     }
 
     #[test]
-    fn threads_cost_something() {
-        // Starting and joining a thread per lane, for one; measured, so not to be zero.
-        let of = |mode| scheduler_ms(&trace(mode)).unwrap();
-        assert!((0..5).any(|_| of(InitMode::Overlapped) > 0.0));
+    fn what_lanes_do_outside_nodes_is_counted_and_sleep_is_not() {
+        for mode in InitMode::ALL {
+            let trace = trace(mode);
+            let cpu_ms = scheduler_ms(&trace).unwrap();
+            assert!(cpu_ms > 0.0, "{mode}: {cpu_ms}");
+            let clock = Clock::default();
+            clock.leave();
+            for _ in trace.nodes() {
+                clock.nap().unwrap();
+            }
+            let naps_ms = NAP.as_secs_f64() * 1e3 * trace.nodes().len() as f64;
+            let counted_ms = clock.0.load(Ordering::Relaxed) as f64 / 1e6;
+            assert!(counted_ms < naps_ms, "{mode}: {counted_ms} of {naps_ms}");
+        }
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Row {
     /// Time saved because nodes ran at once.
     pub(crate) overlap_ms: Option<f64>,
     pub(crate) n_nodes: Option<usize>,
-    /// CPU time that the scheduler takes for the same graph with nodes that only sleep.
+    /// CPU time that lanes use outside nodes, for the same graph with nodes that only sleep.
     pub(crate) scheduler_ms: Option<f64>,
     /// CPU time of the process until ready, as are the page faults.
     pub(crate) cpu_s: Option<f64>,
