@@ -29,8 +29,8 @@
 //!
 //! # Words
 //!
-//! - *operator type*: [`Embedding`], [`Norm`], [`MatMulNBits`], [`GroupQueryAttention`], [`Mlp`], [`LmHead`], [`Glue`]; each is a
-//!   lane, the heavy ones striped over several threads;
+//! - *operator type*: [`NpuOperatorType`], one for each [`OperatorKind`](onnx_model::OperatorKind); each is a lane, the heavy ones
+//!   striped over several threads;
 //! - *kernel*: [`Kernel`], what device setup makes of an operator;
 //! - *piece*: the part of a prompt that is run at once ([`NpuOptions::chunk_tokens`]).
 //!
@@ -57,13 +57,7 @@
 mod options;
 mod plan;
 
-mod embedding;
-mod glue;
-mod group_query_attention;
-mod lm_head;
-mod matmul_nbits;
-mod mlp;
-mod norm;
+mod operator_type;
 
 mod dequantize;
 mod form;
@@ -88,19 +82,13 @@ mod value;
 mod error;
 mod whole_model;
 
-pub use embedding::Embedding;
 pub use engine::NpuEngine;
 pub use error::{NpuError, Result};
-pub use glue::Glue;
-pub use group_query_attention::GroupQueryAttention;
 pub use kernel::{Kernel, Warmth};
 pub use kv::KvCache;
 pub use lane::{NpuLane, OperatorSource};
 pub use library::{LibrarySearch, MIN_VERSION};
-pub use lm_head::LmHead;
-pub use matmul_nbits::MatMulNBits;
-pub use mlp::Mlp;
-pub use norm::Norm;
+pub use operator_type::NpuOperatorType;
 pub use options::{AccuracyLevel, NpuOptions, Prefault, Provider, ProviderPlugin};
 pub use plan::{NpuPlan, NpuSetup};
 pub use provider::ResolvedProvider;

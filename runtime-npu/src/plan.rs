@@ -9,9 +9,9 @@ use crate::engine::NpuEngine;
 use crate::error::{NpuError, Result};
 use crate::kernel::Kernel;
 use crate::lane::{KernelSetup, OperatorSource};
+use crate::operator_type::NpuOperatorType;
 use crate::options::NpuOptions;
 use crate::program::Program;
-use crate::{Embedding, Glue, GroupQueryAttention, LmHead, MatMulNBits, Mlp, Norm};
 
 /// A model that the prefill engine can run, checked, with nothing set up yet.
 pub struct NpuPlan {
@@ -113,50 +113,44 @@ impl NpuSetup {
     }
 }
 
-struct Lanes {
-    embedding: Lane<Embedding>,
-    norm: Lane<Norm>,
-    matmul: Lane<MatMulNBits>,
-    attention: Lane<GroupQueryAttention>,
-    mlp: Lane<Mlp>,
-    head: Lane<LmHead>,
-    glue: Lane<Glue>,
-}
+/// One lane per operator type.
+struct Lanes([Lane<NpuOperatorType>; LANES.len()]);
+
+/// The head is one operator with a lane of its own: it starts with the first of the others, not after the last.
+const LANES: [OperatorKind; OperatorKind::ALL.len()] = [
+    OperatorKind::LmHead,
+    OperatorKind::Mlp,
+    OperatorKind::MatMulNBits,
+    OperatorKind::Embedding,
+    OperatorKind::Norm,
+    OperatorKind::GroupQueryAttention,
+    OperatorKind::Glue,
+];
 
 impl Lanes {
     fn new(graph: &mut InitGraph, setup: &Arc<KernelSetup>) -> Self {
-        let n_stripes = setup.n_stripes();
-        Self {
-            // The head is one operator with a lane of its own: it starts with the first of the others, not after the last.
-            head: graph.lane(LmHead(setup.clone())),
-            mlp: graph.striped_lane(Mlp(setup.clone()), n_stripes),
-            matmul: graph.striped_lane(MatMulNBits(setup.clone()), n_stripes),
-            embedding: graph.lane(Embedding(setup.clone())),
-            norm: graph.lane(Norm(setup.clone())),
-            attention: graph.lane(GroupQueryAttention(setup.clone())),
-            glue: graph.lane(Glue(setup.clone())),
-        }
+        Self(LANES.map(|kind| {
+            let operator_type = NpuOperatorType::new(kind, setup.clone());
+            match kind {
+                OperatorKind::Mlp | OperatorKind::MatMulNBits => {
+                    graph.striped_lane(operator_type, setup.n_stripes())
+                }
+                _ => graph.lane(operator_type),
+            }
+        }))
+    }
+
+    fn of(&self, kind: OperatorKind) -> &Lane<NpuOperatorType> {
+        let index = LANES.iter().position(|&of| of == kind);
+        &self.0[index.expect("every kind has a lane")]
     }
 
     fn add(&self, graph: &mut InitGraph, source: OperatorSource) -> Nodes {
-        macro_rules! add {
-            ($lane:expr, $name:expr) => {{
-                let operator = graph.operator($lane, $name, source);
-                Nodes {
-                    host: operator.host(),
-                    device: operator.device(),
-                }
-            }};
-        }
         let (kind, name) = source.kind_and_name();
-        match kind {
-            OperatorKind::Embedding => add!(&self.embedding, name),
-            OperatorKind::Norm => add!(&self.norm, name),
-            OperatorKind::MatMulNBits => add!(&self.matmul, name),
-            OperatorKind::GroupQueryAttention => add!(&self.attention, name),
-            OperatorKind::Mlp => add!(&self.mlp, name),
-            OperatorKind::LmHead => add!(&self.head, name),
-            OperatorKind::Glue => add!(&self.glue, name),
+        let operator = graph.operator(self.of(kind), name, source);
+        Nodes {
+            host: operator.host(),
+            device: operator.device(),
         }
     }
 }
