@@ -153,6 +153,7 @@ fn measure(args: &Args) -> Result<Value> {
     let mut report = samples.report(args.prompt_len, n_operators);
     report["model"] = json!(folder.dir());
     report["threads"] = json!(n_threads);
+    report["n_sessions"] = json!(engine.n_sessions());
     report["ready_ms"] = json!({ "stock": ms(stock_ready), "engine": ms(engine_ready), "ratio": ratio(engine_ready, stock_ready) });
     report["memory_at_ready"] = memory(args)?;
     Ok(report)
@@ -296,8 +297,8 @@ fn status(start: Instant) -> Result<Value> {
 fn print_table(report: &Value) {
     let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
     println!(
-        "model {}, {} threads, {} operators",
-        report["model"], report["threads"], report["n_operators"]
+        "model {}, {} threads, {} operators in {} sessions",
+        report["model"], report["threads"], report["n_operators"], report["n_sessions"]
     );
     for what in ["prefill", "decode"] {
         let row = &report[what];

@@ -45,6 +45,7 @@ impl NpuEngine {
         chunk_tokens: usize,
         runtime: OnnxRuntime,
     ) -> Result<Self> {
+        assert_eq!(kernels.len(), program.steps.len(), "kernels and steps");
         runtime.start_threads();
         Ok(Self {
             options: RunOptions::new(&runtime)
@@ -72,17 +73,19 @@ impl NpuEngine {
         &self.runtime
     }
 
-    /// Per operator, in topological order: its name, the execution provider that it runs on, and whether it was run before it
-    /// counted as ready.
+    /// Per operator, in the order in which they run: what it is, the execution provider that it runs on, and whether it was run
+    /// before it counted as ready.
     pub fn placements(&self) -> impl Iterator<Item = (&Operator, &'static str, Warmth)> {
-        let operators = self
-            .program
-            .steps
-            .iter()
-            .map(|step| &self.operators[step.operator.index()]);
-        operators
-            .zip(&self.kernels)
-            .map(|(operator, kernel)| (operator, kernel.provider(), kernel.warmth()))
+        let steps = self.program.steps.iter().zip(&self.kernels);
+        steps.flat_map(|(step, kernel)| {
+            let operators = step.operators.iter().map(|id| &self.operators[id.index()]);
+            operators.map(|operator| (operator, kernel.provider(), kernel.warmth()))
+        })
+    }
+
+    /// How many sessions the operators have together; some share one.
+    pub fn n_sessions(&self) -> usize {
+        self.kernels.len()
     }
 
     /// An empty KV cache for one sequence of at most `capacity` positions.
@@ -204,8 +207,7 @@ impl NpuEngine {
             Reuse::Free
         };
         let failed = |(step, error): (usize, ort::Error)| {
-            NpuError::runtime("cannot be run", error)
-                .at_operator(&self.operators[steps[step].operator.index()].name)
+            NpuError::runtime("cannot be run", error).at_operator(&steps[step].operator(&self.operators).name)
         };
         workspace
             .run(&self.program, &self.kernels, 0..*head, reuse, &self.options)

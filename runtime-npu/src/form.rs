@@ -1,17 +1,17 @@
 //! The graph that a kernel is created over: the operator's own, or a form of it that the execution provider takes.
 
 use onnx_model::proto::{
-    DimensionProto, DimensionValue, GraphProto, ModelProto, TensorProto, TensorShapeProto, ValueInfoProto,
+    DimensionProto, DimensionValue, GraphProto, TensorProto, TensorShapeProto, ValueInfoProto,
 };
-use std::collections::HashMap;
-
-use onnx_model::write::{Submodel, SubmodelOptions, submodel};
-use onnx_model::{DataType, Node, OperatorData, OperatorKind, Tensor};
-use prost::Message;
+use onnx_model::write::SubmodelOptions;
+use onnx_model::{DataType, ModelFolder, Node, Operator, OperatorData, Tensor};
 
 use crate::dequantize::{Matrix, weight_matrix};
+use crate::draft::{Draft, clear_shape};
 use crate::error::{NpuError, Result};
-use crate::kernel::{KernelSource, Packed, Rewriting, Rows, Weight};
+use crate::joint::Joint;
+use crate::kernel::{KernelSource, Rewriting, Rows, Weight};
+use crate::quick_gelu;
 use crate::shapes::{WarmInput, WarmShapes};
 
 /// Which form of the operator's graph the provider gets.
@@ -32,130 +32,87 @@ pub(crate) fn kernel_source(
     options: &SubmodelOptions,
     warm_shapes: &WarmShapes,
 ) -> Result<KernelSource> {
-    let Submodel {
-        bytes,
-        external,
-        inputs,
-        outputs,
-        ..
-    } = submodel(data, options);
-    let weights = external
-        .iter()
-        .map(|name| weight(name, data.tensor(name)))
-        .collect::<Result<Vec<_>>>()?;
-    let warm_inputs = data
-        .inputs()
-        .iter()
-        .map(|value| warm_shapes.input(value))
-        .collect();
-    let rewriting = rewriting(data, form, &weights);
-    let source = KernelSource {
-        model: bytes,
-        weights,
-        inputs,
-        outputs,
-        rewriting,
-        warm_inputs,
-        rows: Rows::Any,
-        packed: packed(data),
-    };
-    let source = match form {
-        GraphForm::Native => source,
-        GraphForm::FoldedReshapes => fold_reshapes(source, data)?,
-        GraphForm::Dequantized { rows } => dequantize(source, data, rows)?,
-    };
-    Ok(with_short_names(source))
+    Ok(draft(data, form, options, warm_shapes)?.finish())
 }
 
-/// Weights that only products read are packed; a table is read where it is.
-fn packed(data: &OperatorData) -> Packed {
-    match data.operator().kind {
-        OperatorKind::MatMulNBits | OperatorKind::Mlp | OperatorKind::LmHead => Packed::ByProvider,
-        _ => Packed::No,
-    }
+/// One graph of several operators as the model has them, the one that gives it its name last.
+pub(crate) fn joint_kernel_source(
+    parts: &[OperatorData],
+    joint: &Joint,
+    options: &SubmodelOptions,
+    warm_shapes: &WarmShapes,
+) -> Result<KernelSource> {
+    let drafts = parts
+        .iter()
+        .map(|data| draft(data, GraphForm::Native, options, warm_shapes));
+    let drafts = drafts.collect::<Result<Vec<_>>>()?;
+    Ok(Draft::join(drafts, &joint.inputs, &joint.outputs).finish())
 }
 
-/// Names inputs and outputs `i0`, `o0` and so on. ONNX Runtime makes strings of them and looks them up in every run; a name of a few
-/// letters needs no allocation for that.
-fn with_short_names(mut source: KernelSource) -> KernelSource {
-    let mut model = ModelProto::decode(source.model.as_slice()).expect("the model was encoded a moment ago");
-    let graph = model.graph.as_mut().expect("the model was written with a graph");
-    // Graphs inside nodes may read inputs by name; such an operator keeps its names.
-    if graph
-        .node
-        .iter()
-        .any(|node| node.attribute.iter().any(|attribute| attribute.g.is_some()))
-    {
-        return source;
+fn draft(
+    data: &OperatorData,
+    form: GraphForm,
+    options: &SubmodelOptions,
+    warm_shapes: &WarmShapes,
+) -> Result<Draft> {
+    let mut draft = Draft::of(data, options, warm_shapes)?;
+    draft.rewriting = rewriting(data, form, &draft.weights);
+    match form {
+        GraphForm::Native => {}
+        GraphForm::FoldedReshapes => fold_reshapes(&mut draft, data)?,
+        GraphForm::Dequantized { rows } => dequantize(&mut draft, data, rows)?,
     }
-    let short = |names: &[String], letter: char| -> Vec<(String, String)> {
-        names
-            .iter()
-            .enumerate()
-            .map(|(i, name)| (name.clone(), format!("{letter}{i}")))
-            .collect()
-    };
-    let (inputs, outputs) = (short(&source.inputs, 'i'), short(&source.outputs, 'o'));
-    let names: HashMap<&str, &str> = inputs
-        .iter()
-        .chain(&outputs)
-        .map(|(long, short)| (long.as_str(), short.as_str()))
-        .collect();
-    let rename = |name: &mut String| {
-        if let Some(short) = names.get(name.as_str()) {
-            *name = short.to_string();
-        }
-    };
-    for node in &mut graph.node {
-        node.input.iter_mut().chain(&mut node.output).for_each(rename);
+    // Otherwise the optimizer does it.
+    if draft.rewriting == Rewriting::None && is_float32(data) {
+        quick_gelu::fuse(&mut draft.model);
     }
-    graph
-        .input
-        .iter_mut()
-        .chain(&mut graph.output)
-        .filter_map(|value| value.name.as_mut())
-        .for_each(rename);
-    source.model = model.encode_to_vec();
-    source.inputs = inputs.into_iter().map(|(_, short)| short).collect();
-    source.outputs = outputs.into_iter().map(|(_, short)| short).collect();
-    source
+    Ok(draft)
 }
 
 fn rewriting(data: &OperatorData, form: GraphForm, weights: &[Weight]) -> Rewriting {
     let nodes = data.nodes();
-    if nodes.iter().any(|node| node.is("DequantizeLinear")) {
-        return Rewriting::Fusion;
-    }
     let folded_here = |node: &Node| form == GraphForm::FoldedReshapes && node.is("Reshape");
-    let over_constants = |node: &Node| {
-        let mut reads = node.reads().peekable();
-        reads.peek().is_some() && reads.all(|name| data.tensor(name).is_some())
-    };
     let half = |weight: &Weight| {
         matches!(weight.dtype, DataType::Float16 | DataType::BFloat16) && weight.shape.len() > 1
     };
-    let quantized = nodes
+    let is_constant = |name: &str| data.tensor(name).is_some();
+    if nodes.iter().any(|node| node.is("DequantizeLinear")) {
+        Rewriting::Fusion
+    } else if nodes
         .iter()
-        .any(|node| node.is_contrib("MatMulNBits") || node.is_contrib("GatherBlockQuantized"));
-    let foldable = nodes
-        .iter()
-        .any(|node| over_constants(node) && !folded_here(node));
-    match foldable || (!quantized && nodes.iter().any(|node| node.is("MatMul")) && weights.iter().any(half)) {
-        true => Rewriting::Folding,
-        false => Rewriting::None,
+        .any(|node| over_constants(node, is_constant) && !folded_here(node))
+        || (!nodes.iter().any(is_quantized)
+            && nodes.iter().any(|node| node.is("MatMul"))
+            && weights.iter().any(half))
+    {
+        Rewriting::Folding
+    } else {
+        Rewriting::None
     }
 }
 
-fn weight(name: &str, tensor: Option<&Tensor>) -> Result<Weight> {
-    let tensor =
-        tensor.ok_or_else(|| NpuError::unsupported(format!("constant {name} is declared but not there")))?;
-    let shape = tensor.shape.iter().map(|&d| d as i64).collect();
-    Ok(Weight {
-        name: name.to_string(),
-        dtype: tensor.dtype,
-        shape,
-        bytes: tensor.bytes.clone(),
-    })
+/// Whether the operator's graph, as the model has it, is efficient as it is.
+pub(crate) fn is_efficient(folder: &ModelFolder, operator: &Operator) -> bool {
+    let graph = folder.graph();
+    let is_constant = |name: &str| graph.initializer(name).is_some() || graph.constant(name).is_some();
+    let mut nodes = operator.nodes.iter().map(|&id| graph.node(id));
+    nodes.all(|node| !node.is("DequantizeLinear") && !node.is("MatMul") && !over_constants(node, is_constant))
+}
+
+fn over_constants(node: &Node, is_constant: impl Fn(&str) -> bool) -> bool {
+    let mut reads = node.reads().peekable();
+    reads.peek().is_some() && reads.all(is_constant)
+}
+
+fn is_quantized(node: &Node) -> bool {
+    node.is_contrib("MatMulNBits") || node.is_contrib("GatherBlockQuantized")
+}
+
+fn is_float32(data: &OperatorData) -> bool {
+    data.inputs()
+        .iter()
+        .chain(data.outputs())
+        .all(|value| value.dtype == DataType::Float32)
 }
 
 /// Whether an NPU takes the operator in its dequantized form: products and what is between them, over one value.
@@ -166,19 +123,15 @@ pub(crate) fn is_dequantizable(data: &OperatorData) -> bool {
                 .iter()
                 .any(|op_type| node.is(op_type))
     };
-    let float32 = data
-        .inputs()
-        .iter()
-        .chain(data.outputs())
-        .all(|value| value.dtype == DataType::Float32);
-    data.inputs().len() == 1 && data.outputs().len() == 1 && float32 && data.nodes().iter().all(taken)
+    data.inputs().len() == 1
+        && data.outputs().len() == 1
+        && is_float32(data)
+        && data.nodes().iter().all(taken)
 }
 
 /// Writes MatMulNBits as MatMul over dequantized weights, with `rows` positions in every shape.
-fn dequantize(source: KernelSource, data: &OperatorData, rows: usize) -> Result<KernelSource> {
-    let mut model = ModelProto::decode(source.model.as_slice()).expect("the model was encoded a moment ago");
-    let graph = model.graph.as_mut().expect("the model was written with a graph");
-    let mut weights = source.weights;
+fn dequantize(draft: &mut Draft, data: &OperatorData, rows: usize) -> Result<()> {
+    let graph = draft.graph();
     for (node, proto) in data
         .nodes()
         .iter()
@@ -204,33 +157,24 @@ fn dequantize(source: KernelSource, data: &OperatorData, rows: usize) -> Result<
             return Err(NpuError::unsupported("a bias inside the product").at_node(node.label()));
         }
     }
-    drop_unused(graph, &mut weights);
-    let warm_inputs = source.warm_inputs.map(|inputs| {
-        inputs
-            .into_iter()
-            .map(|input| with_rows(input, rows))
-            .collect::<Vec<_>>()
-    });
-    for (proto, input) in graph.input.iter_mut().zip(warm_inputs.iter().flatten()) {
+    draft.drop_unused();
+    (draft.rewriting, draft.rows) = (Rewriting::Fusion, Rows::Fixed(rows));
+    let mut warm_inputs = draft.warm_inputs.take();
+    let graph = draft.graph();
+    for (proto, input) in graph.input.iter_mut().zip(warm_inputs.iter_mut().flatten()) {
+        set_rows(input, rows);
         set_shape(proto, &input.shape);
     }
     // The shape of the result follows; what the model declares has symbols in it.
     graph.output.iter_mut().for_each(clear_shape);
-    Ok(KernelSource {
-        model: model.encode_to_vec(),
-        weights,
-        rewriting: Rewriting::Fusion,
-        warm_inputs,
-        rows: Rows::Fixed(rows),
-        ..source
-    })
+    draft.warm_inputs = warm_inputs;
+    Ok(())
 }
 
-fn with_rows(mut input: WarmInput, rows: usize) -> WarmInput {
+fn set_rows(input: &mut WarmInput, rows: usize) {
     if let [1, positions, _] = input.shape.as_mut_slice() {
         *positions = rows as i64;
     }
-    input
 }
 
 fn set_shape(value: &mut ValueInfoProto, shape: &[i64]) {
@@ -243,16 +187,8 @@ fn set_shape(value: &mut ValueInfoProto, shape: &[i64]) {
     }
 }
 
-fn clear_shape(value: &mut ValueInfoProto) {
-    if let Some(tensor) = value.r#type.as_mut().and_then(|t| t.tensor_type.as_mut()) {
-        tensor.shape = None;
-    }
-}
-
 /// Replaces `Reshape(constant, constant)` by the constant in its new shape, over the same bytes.
-fn fold_reshapes(mut source: KernelSource, data: &OperatorData) -> Result<KernelSource> {
-    let mut model = ModelProto::decode(source.model.as_slice()).expect("the model was encoded a moment ago");
-    let graph = model.graph.as_mut().expect("the model was written with a graph");
+fn fold_reshapes(draft: &mut Draft, data: &OperatorData) -> Result<()> {
     for node in data.nodes().iter().filter(|node| node.is("Reshape")) {
         let constants = node
             .input(0)
@@ -264,20 +200,19 @@ fn fold_reshapes(mut source: KernelSource, data: &OperatorData) -> Result<Kernel
         let Some(shape) = reshaped(&from.shape, &to.to_i64()?) else {
             continue;
         };
-        if !source.weights.iter().any(|weight| weight.name == from.name) {
+        let Some(weight) = draft.weights.iter().find(|weight| weight.name == from.name) else {
             continue;
-        }
-        replace(graph, output, from, &shape);
-        source.weights.push(Weight {
+        };
+        let weight = Weight {
             name: output.to_string(),
-            dtype: from.dtype,
-            shape,
-            bytes: from.bytes.clone(),
-        });
+            shape: shape.clone(),
+            ..weight.clone()
+        };
+        draft.weights.push(weight);
+        replace(draft.graph(), output, from, &shape);
     }
-    drop_unused(graph, &mut source.weights);
-    source.model = model.encode_to_vec();
-    Ok(source)
+    draft.drop_unused();
+    Ok(())
 }
 
 /// The node that makes `output` becomes an initializer like that of `from`.
@@ -298,24 +233,6 @@ fn replace(graph: &mut GraphProto, output: &str, from: &Tensor, shape: &[i64]) {
         ..like.clone()
     };
     graph.initializer.push(folded);
-}
-
-/// Initializers that no node reads any more, declared or held.
-fn drop_unused(graph: &mut GraphProto, weights: &mut Vec<Weight>) {
-    let used = |name: &str| {
-        graph
-            .node
-            .iter()
-            .any(|node| node.input.iter().any(|input| input == name))
-    };
-    weights.retain(|weight| used(&weight.name));
-    let unused: Vec<bool> = graph
-        .initializer
-        .iter()
-        .map(|tensor| !used(tensor.name.as_deref().unwrap_or_default()))
-        .collect();
-    let mut unused = unused.into_iter();
-    graph.initializer.retain(|_| !unused.next().unwrap_or(false));
 }
 
 fn reshaped(from: &[u64], to: &[i64]) -> Option<Vec<i64>> {

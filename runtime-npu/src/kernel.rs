@@ -1,6 +1,6 @@
-//! An operator's kernel: one ONNX Runtime session over the operator's nodes, run once so that it is really ready.
+//! An operator's kernel: one ONNX Runtime session over its nodes and those of operators that share it, run once so that it is
+//! really ready.
 
-use std::ffi::{CString, c_char};
 use std::path::Path;
 use std::ptr::{self, NonNull};
 
@@ -8,6 +8,7 @@ use onnx_model::{DataType, OperatorId, TensorBytes};
 use ort::ortsys;
 use ort::sys::{GraphOptimizationLevel, OrtRunOptions, OrtValue};
 
+use crate::names::Names;
 use crate::options::Provider;
 use crate::pieces;
 use crate::provider::ResolvedProvider;
@@ -17,8 +18,6 @@ use crate::shapes::WarmInput;
 use crate::value::{RawValue, byte_len, element_type};
 
 /// A ready kernel: what the device-setup node of an operator makes.
-///
-/// Its input and output names are kept as C strings, so that a run converts and allocates nothing.
 pub struct Kernel {
     session: Session,
     inputs: Names,
@@ -51,13 +50,12 @@ pub(crate) struct KernelSource {
     /// What ONNX Runtime has to do to the graph first.
     pub(crate) rewriting: Rewriting,
     pub(crate) rows: Rows,
-    pub(crate) packed: Packed,
     /// Inputs of the warm-up run, if the shapes of all are known.
     pub(crate) warm_inputs: Option<Vec<WarmInput>>,
 }
 
-/// What ONNX Runtime has to do to an operator's graph before it is efficient.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What ONNX Runtime has to do to an operator's graph before it is efficient, the more the greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rewriting {
     /// Nothing: the grouping already is what fusion would look for. Weights are used where they are, without a copy.
     None,
@@ -68,12 +66,12 @@ pub(crate) enum Rewriting {
     Fusion,
 }
 
-/// Whether the provider makes its own copy of the weights, so that the model's are not needed any more.
+/// Whether the provider makes its own copy of a weight, so that the model's is not needed any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packed {
-    /// It reads them where they are: tables, norms.
+    /// It reads it where it is: a table, a norm's weight.
     No,
-    /// It packs them for its products, or the compiler takes them.
+    /// It packs it for its products, or the compiler takes it.
     ByProvider,
 }
 
@@ -87,23 +85,14 @@ pub(crate) enum Rows {
 }
 
 /// A weight that a session reads in place.
+#[derive(Clone)]
 pub(crate) struct Weight {
     pub(crate) name: String,
     pub(crate) dtype: DataType,
     pub(crate) shape: Vec<i64>,
     pub(crate) bytes: TensorBytes,
+    pub(crate) packed: Packed,
 }
-
-/// Null-terminated names and the pointer array that a run wants.
-struct Names {
-    pointers: Vec<*const c_char>,
-    _owned: Vec<CString>,
-}
-
-// SAFETY: the pointers lead into `_owned`, whose heap memory neither moves nor changes.
-unsafe impl Send for Names {}
-// SAFETY: as above.
-unsafe impl Sync for Names {}
 
 impl Kernel {
     /// Creates the session, which packs the weights, and runs it once.
@@ -121,7 +110,6 @@ impl Kernel {
             outputs,
             rewriting,
             rows,
-            packed,
             warm_inputs,
         } = source;
         let mut options = provider.apply(session_options(runtime, weights_file, rewriting)?)?;
@@ -138,14 +126,15 @@ impl Kernel {
         let mut kernel = Self::of_session(session, &inputs, &outputs, Some(operator));
         kernel.rows = rows;
         kernel.provider = provider.execution_provider();
-        kernel.weights = weights.into_iter().map(|weight| weight.bytes).collect();
+        kernel.weights = weights.iter().map(|weight| weight.bytes.clone()).collect();
         if let Some(warm_inputs) = warm_inputs {
             kernel.warm_up(&warm_inputs)?;
             kernel.warm = Warmth::Warm;
         }
-        if packed == Packed::ByProvider {
-            kernel.weights.iter().for_each(TensorBytes::release);
-        }
+        weights
+            .iter()
+            .filter(|weight| weight.packed == Packed::ByProvider)
+            .for_each(|weight| weight.bytes.release());
         Ok(kernel)
     }
 
@@ -198,15 +187,19 @@ impl Kernel {
         inputs: &[*const OrtValue],
         outputs: &mut [*mut OrtValue],
     ) -> ort::Result<()> {
-        assert_eq!(inputs.len(), self.inputs.pointers.len(), "kernel input count");
-        assert_eq!(outputs.len(), self.outputs.pointers.len(), "kernel output count");
+        assert_eq!(inputs.len(), self.inputs.pointers().len(), "kernel input count");
+        assert_eq!(
+            outputs.len(),
+            self.outputs.pointers().len(),
+            "kernel output count"
+        );
         ortsys![unsafe Run(
             self.session.as_ptr(),
             options,
-            self.inputs.pointers.as_ptr(),
+            self.inputs.pointers().as_ptr(),
             inputs.as_ptr(),
             inputs.len(),
-            self.outputs.pointers.as_ptr(),
+            self.outputs.pointers().as_ptr(),
             outputs.len(),
             outputs.as_mut_ptr()
         )?];
@@ -239,7 +232,7 @@ impl Kernel {
             })
             .collect::<ort::Result<Vec<_>>>()?;
         let inputs: Vec<*const OrtValue> = values.iter().map(|value| value.as_ptr().cast_const()).collect();
-        let mut outputs = vec![ptr::null_mut(); self.outputs.pointers.len()];
+        let mut outputs = vec![ptr::null_mut(); self.outputs.pointers().len()];
         // SAFETY: the inputs are alive and nobody else knows them; every output is a new value.
         unsafe { self.run_whole(ptr::null(), &inputs, &mut outputs)? };
         outputs
@@ -309,17 +302,4 @@ fn elements(input: &WarmInput) -> Vec<u64> {
         words.fill(word);
     }
     words
-}
-
-impl Names {
-    fn new(names: &[String]) -> Self {
-        let owned: Vec<CString> = names
-            .iter()
-            .map(|name| CString::new(name.as_str()).expect("the plan refuses names with a null byte"))
-            .collect();
-        Self {
-            pointers: owned.iter().map(|name| name.as_ptr()).collect(),
-            _owned: owned,
-        }
-    }
 }

@@ -8,6 +8,7 @@ use onnx_model::{ModelFolder, OperatorData, OperatorId, OperatorKind};
 
 use crate::error::{NpuError, Result};
 use crate::form::{self, GraphForm};
+use crate::joint::{Joint, Joints};
 use crate::kernel::Kernel;
 use crate::options::{NpuOptions, Prefault, Provider};
 use crate::provider::ResolvedProvider;
@@ -48,6 +49,7 @@ pub struct NpuLane {
 pub(crate) struct KernelSetup {
     pub(crate) options: NpuOptions,
     pub(crate) warm_shapes: WarmShapes,
+    pub(crate) joints: Joints,
     /// A file that exists: ONNX Runtime wants to see that the file of weights that are elsewhere is there, and does not open it.
     pub(crate) weights_file: PathBuf,
     /// Loaded by the first lane that opens.
@@ -55,9 +57,10 @@ pub(crate) struct KernelSetup {
 }
 
 impl KernelSetup {
-    pub(crate) fn new(folder: &ModelFolder, options: NpuOptions) -> Arc<Self> {
+    pub(crate) fn new(folder: &ModelFolder, options: NpuOptions, joints: Vec<Joint>) -> Arc<Self> {
         Arc::new(Self {
             options,
+            joints: Joints::new(joints),
             warm_shapes: WarmShapes::infer(folder),
             weights_file: folder.graph_path().to_path_buf(),
             runtime: OnceLock::new(),
@@ -97,6 +100,7 @@ impl KernelSetup {
         if self.options.prefault == Prefault::On {
             data.prefault()?;
         }
+        self.joints.read(&source.folder, source.operator)?;
         Ok(data)
     }
 
@@ -111,28 +115,32 @@ impl KernelSetup {
         }
     }
 
-    /// Phase 2 on the CPU.
+    /// Phase 2 on the CPU. Nothing for an operator that runs in the session of the product that reads it.
     pub(crate) fn create_on_cpu(
         &self,
         lane: &NpuLane,
         data: &OperatorData,
         form: GraphForm,
-    ) -> Result<Kernel> {
-        self.create(&lane.runtime, &lane.cpu, data, form)
+    ) -> Result<Option<Kernel>> {
+        match self.joints.is_light(data.operator().id) {
+            true => Ok(None),
+            false => self.create(&lane.runtime, &lane.cpu, data, form).map(Some),
+        }
     }
 
     /// Phase 2 on the lane's execution provider, in the form that it takes; on the CPU if it takes none.
-    pub(crate) fn create_on_npu(&self, lane: &NpuLane, data: &OperatorData) -> Result<Kernel> {
+    pub(crate) fn create_on_npu(&self, lane: &NpuLane, data: &OperatorData) -> Result<Option<Kernel>> {
         let rows = self.options.npu_rows.max(1);
-        match lane.provider.is_npu() && form::is_dequantizable(data) {
+        let kernel = match lane.provider.is_npu() && form::is_dequantizable(data) {
             true => self.create(
                 &lane.runtime,
                 &lane.provider,
                 data,
                 GraphForm::Dequantized { rows },
             ),
-            false => self.create_on_cpu(lane, data, GraphForm::Native),
-        }
+            false => self.create(&lane.runtime, &lane.cpu, data, GraphForm::Native),
+        };
+        kernel.map(Some)
     }
 
     /// Creates the kernel on `provider` and runs it once.
@@ -143,23 +151,21 @@ impl KernelSetup {
         data: &OperatorData,
         form: GraphForm,
     ) -> Result<Kernel> {
-        let operator = data.operator();
-        let source = form::kernel_source(data, form, &self.submodel_options(), &self.warm_shapes)?;
-        Kernel::create(runtime, provider, &self.weights_file, operator.id, source).map_err(|error| {
-            let node = data
-                .nodes()
-                .iter()
-                .find(|node| error.message().contains(&format!("'{}'", node.name)));
-            let node = node
-                .or(data.nodes().first())
-                .map(|node| format!("{} ({})", node.label(), node.op_type));
-            NpuError::runtime(
-                format!("cannot be set up on {}", provider.execution_provider()),
-                error,
-            )
-            .at_operator(&operator.name)
-            .at_node(node.unwrap_or_default())
-        })
+        let options = self.submodel_options();
+        let joint = self.joints.take(data);
+        let (source, parts) = match joint {
+            Some((joint, parts)) => (
+                form::joint_kernel_source(&parts, joint, &options, &self.warm_shapes)?,
+                parts,
+            ),
+            None => (
+                form::kernel_source(data, form, &options, &self.warm_shapes)?,
+                vec![data.clone()],
+            ),
+        };
+        let operator = data.operator().id;
+        Kernel::create(runtime, provider, &self.weights_file, operator, source)
+            .map_err(|error| failed(&parts, provider, error))
     }
 
     fn submodel_options(&self) -> SubmodelOptions {
@@ -180,4 +186,26 @@ impl KernelSetup {
         }
         options
     }
+}
+
+/// The error at the operator and the node that ONNX Runtime names, or at the last operator, which the kernel is called after.
+fn failed(parts: &[OperatorData], provider: &ResolvedProvider, error: ort::Error) -> NpuError {
+    let nodes = || {
+        parts
+            .iter()
+            .flat_map(|data| data.nodes().iter().map(move |node| (data, node)))
+    };
+    let named = nodes().find(|(_, node)| error.message().contains(&format!("'{}'", node.name)));
+    let last = || parts.last().and_then(|data| Some((data, data.nodes().first()?)));
+    let (data, node) = named.or_else(last).expect("an operator has nodes");
+    let (operator, node) = (
+        &data.operator().name,
+        format!("{} ({})", node.label(), node.op_type),
+    );
+    NpuError::runtime(
+        format!("cannot be set up on {}", provider.execution_provider()),
+        error,
+    )
+    .at_operator(operator)
+    .at_node(node)
 }

@@ -40,7 +40,8 @@ fn placement(kind: OperatorKind) -> Placement {
 impl OperatorType for NpuOperatorType {
     type Source = OperatorSource;
     type Host = OperatorData;
-    type Device = Kernel;
+    /// Nothing for an operator that runs in the session of the product that reads it.
+    type Device = Option<Kernel>;
     type Lane = NpuLane;
 
     fn name(&self) -> &str {
@@ -59,7 +60,7 @@ impl OperatorType for NpuOperatorType {
         Ok(self.setup.read(source)?)
     }
 
-    async fn setup(&self, lane: &mut NpuLane, host: OperatorData) -> Result<Kernel, BoxError> {
+    async fn setup(&self, lane: &mut NpuLane, host: OperatorData) -> Result<Option<Kernel>, BoxError> {
         Ok(match placement(self.kind) {
             Placement::Cpu(form) => self.setup.create_on_cpu(lane, &host, form)?,
             Placement::Npu => self.setup.create_on_npu(lane, &host)?,

@@ -7,11 +7,13 @@ use scheduler::{InitError, InitGraph, Lane, NodeId, NodeRef, Ready};
 
 use crate::engine::NpuEngine;
 use crate::error::{NpuError, Result};
+use crate::joint::Sessions;
 use crate::kernel::Kernel;
 use crate::lane::{KernelSetup, OperatorSource};
 use crate::operator_type::NpuOperatorType;
 use crate::options::NpuOptions;
 use crate::program::Program;
+use crate::provider;
 
 /// A model that the prefill engine can run, checked, with nothing set up yet.
 pub struct NpuPlan {
@@ -26,9 +28,19 @@ impl NpuPlan {
     /// # Errors
     /// The model has something that this engine cannot run; the message names the operator and the node.
     pub fn new(folder: &ModelFolder, options: NpuOptions) -> Result<Self> {
-        let program = Program::new(folder)?;
+        let sessions = provider::sessions(options.provider);
+        Self::with_sessions(folder, options, sessions)
+    }
+
+    pub(crate) fn with_sessions(
+        folder: &ModelFolder,
+        options: NpuOptions,
+        sessions: Sessions,
+    ) -> Result<Self> {
+        let mut program = Program::new(folder, sessions)?;
+        let joints = std::mem::take(&mut program.joints);
         Ok(Self {
-            setup: KernelSetup::new(folder, options),
+            setup: KernelSetup::new(folder, options, joints),
             folder: folder.clone(),
             program,
         })
@@ -39,12 +51,12 @@ impl NpuPlan {
     pub fn add_to(self, graph: &mut InitGraph) -> NpuSetup {
         let lanes = Lanes::new(graph, &self.setup);
         let mut nodes = Vec::new();
-        for step in &self.program.steps {
+        for &operator in self.program.steps.iter().flat_map(|step| &step.operators) {
             let source = OperatorSource {
                 folder: self.folder.clone(),
-                operator: step.operator,
+                operator,
             };
-            nodes.push(lanes.add(graph, source));
+            nodes.push((operator, lanes.add(graph, source)));
         }
         NpuSetup { plan: self, nodes }
     }
@@ -53,32 +65,27 @@ impl NpuPlan {
 /// A plan whose operators are in a graph.
 pub struct NpuSetup {
     plan: NpuPlan,
-    /// By step of the program.
-    nodes: Vec<Nodes>,
+    /// In topological order.
+    nodes: Vec<(OperatorId, Nodes)>,
 }
 
 /// An operator in the graph.
 #[derive(Clone, Copy)]
 struct Nodes {
     host: NodeRef<OperatorData>,
-    device: NodeRef<Kernel>,
+    device: NodeRef<Option<Kernel>>,
 }
 
 impl NpuSetup {
     /// The node that reads an operator on the host lane, for another engine that needs the same data.
     pub fn host(&self, operator: OperatorId) -> Option<NodeRef<OperatorData>> {
-        let step = self
-            .plan
-            .program
-            .steps
-            .iter()
-            .position(|step| step.operator == operator)?;
-        Some(self.nodes[step].host)
+        let nodes = self.nodes.iter().find(|(id, _)| *id == operator);
+        nodes.map(|(_, nodes)| nodes.host)
     }
 
     /// The device-setup nodes, in the order of the operators: what the engine's barrier covers.
     pub fn device_nodes(&self) -> impl ExactSizeIterator<Item = NodeId> {
-        self.nodes.iter().map(|nodes| nodes.device.id())
+        self.nodes.iter().map(|(_, nodes)| nodes.device.id())
     }
 
     /// Puts the engine together from a settled barrier over [`NpuSetup::device_nodes`] or over everything.
@@ -96,9 +103,13 @@ impl NpuSetup {
                 },
             nodes,
         } = self;
-        let taken: Result<Vec<Kernel>, InitError> =
-            nodes.iter().map(|nodes| ready.try_take(nodes.device)).collect();
-        let kernels = taken.map_err(|error| NpuError::initialization(Arc::new(error)))?;
+        // One for each step: operators that share a session come together, and only the last of them has a kernel.
+        let taken: Result<Vec<Option<Kernel>>, InitError> = nodes
+            .iter()
+            .map(|(_, nodes)| ready.try_take(nodes.device))
+            .collect();
+        let taken = taken.map_err(|error| NpuError::initialization(Arc::new(error)))?;
+        let kernels = taken.into_iter().flatten().collect();
         folder.check_weights()?;
         let (runtime, _) = setup.runtime()?.clone();
         let operators = folder.operators()?.to_vec();

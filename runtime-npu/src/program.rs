@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use onnx_model::{DataType, ModelFolder, OperatorId, OperatorKind, layer_name};
+use onnx_model::{DataType, ModelFolder, Operator, OperatorId, OperatorKind, layer_name};
 
 use crate::error::{NpuError, Result};
+use crate::joint::{self, Joint, Sessions};
 
 /// Number of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,8 +19,10 @@ impl Slot {
 
 /// The engine's program.
 pub(crate) struct Program {
-    /// One step per operator whose results are used, in topological order.
+    /// One step per kernel, in topological order; operators whose results nobody uses have none.
     pub(crate) steps: Vec<Step>,
+    /// The steps of several operators.
+    pub(crate) joints: Vec<Joint>,
     pub(crate) n_slots: usize,
     pub(crate) input_ids: Slot,
     pub(crate) attention_mask: Option<Slot>,
@@ -47,7 +50,8 @@ pub(crate) enum Pieces {
 /// One run of one kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
-    pub(crate) operator: OperatorId,
+    /// What the kernel computes; it is the last operator's.
+    pub(crate) operators: Vec<OperatorId>,
     pub(crate) inputs: Vec<Slot>,
     pub(crate) outputs: Vec<Slot>,
     /// Slots whose last reader this is.
@@ -59,7 +63,7 @@ pub(crate) struct Step {
 impl Program {
     /// # Errors
     /// The graph has an input that this engine does not know, or attention that cannot append to its cache in place.
-    pub(crate) fn new(folder: &ModelFolder) -> Result<Self> {
+    pub(crate) fn new(folder: &ModelFolder, sessions: Sessions) -> Result<Self> {
         let names = Names::of(folder);
         let mut slots = Slots::default();
         let mut steps = Vec::new();
@@ -79,7 +83,7 @@ impl Program {
                 }
             }
             steps.push(Step {
-                operator: operator.id,
+                operators: vec![operator.id],
                 inputs: operator.inputs.iter().map(|name| slots.of(name)).collect(),
                 outputs: operator
                     .outputs
@@ -90,22 +94,29 @@ impl Program {
                 steady: false,
             });
         }
-        let steps = head_last(steps, folder)?;
-        let kind = |step: &Step| {
-            folder
-                .operators()
-                .map(|operators| operators[step.operator.index()].kind)
+        let operators = folder.operators()?;
+        let mut steps = head_last(steps, operators);
+        let input_ids = slots.of(&names.input_ids);
+        let position_ids = names.position_ids.as_ref().and_then(|name| slots.find(name));
+        mark_steady(&mut steps, operators, [Some(input_ids), position_ids]);
+        let joints = match sessions {
+            Sessions::Shared => {
+                let order: Vec<&Operator> = steps.iter().map(|step| step.operator(operators)).collect();
+                joint::find(folder, &order)?
+            }
+            Sessions::Apart => Vec::new(),
         };
+        let steps = join(steps, &joints, |name| slots.of(names.in_place(name)));
         let head = steps
             .iter()
-            .position(|step| kind(step).is_ok_and(|kind| kind == OperatorKind::LmHead));
+            .position(|step| step.operator(operators).kind == OperatorKind::LmHead);
         let head =
             head.ok_or_else(|| NpuError::unsupported("the graph has no operator that computes logits"))?;
         let mut program = Self {
             head,
-            input_ids: slots.of(&names.input_ids),
+            input_ids,
             attention_mask: slots.find(&names.attention_mask),
-            position_ids: names.position_ids.as_ref().and_then(|name| slots.find(name)),
+            position_ids,
             kv: names.past.iter().map(|name| slots.of(name)).collect(),
             logits: slots.of(&names.logits),
             n_slots: slots.0.len(),
@@ -116,6 +127,7 @@ impl Program {
             },
             input_dtype: folder.value_type(&names.input_ids).unwrap_or(DataType::Int64),
             steps,
+            joints,
         };
         program.in_place = vec![false; program.n_slots];
         program
@@ -124,7 +136,6 @@ impl Program {
             .for_each(|slot| program.in_place[slot.index()] = true);
         program.check_head(folder)?;
         program.mark_last_uses();
-        program.mark_steady(folder)?;
         Ok(program)
     }
 
@@ -138,7 +149,7 @@ impl Program {
             if step.inputs.iter().any(|input| made_before.contains(input)) {
                 return Err(
                     NpuError::unsupported("reads both logits and values from before them")
-                        .at_operator(&folder.operator(step.operator)?.name),
+                        .at_operator(&step.operator(folder.operators()?).name),
                 );
             }
         }
@@ -166,39 +177,70 @@ impl Program {
             }
         }
     }
+}
 
-    fn mark_steady(&mut self, folder: &ModelFolder) -> Result<()> {
-        let mut steady = vec![false; self.n_slots];
-        [Some(self.input_ids), self.position_ids]
-            .into_iter()
-            .flatten()
-            .for_each(|slot| steady[slot.index()] = true);
-        let operators = folder.operators()?;
-        for step in &mut self.steps {
-            // Attention gives one row per token whatever the length of its cache.
-            let attention = operators[step.operator.index()].kind == OperatorKind::GroupQueryAttention;
-            step.steady = attention || step.inputs.iter().all(|slot| steady[slot.index()]);
-            step.outputs
-                .iter()
-                .for_each(|slot| steady[slot.index()] = step.steady);
+impl Step {
+    /// The operator that it is called after.
+    pub(crate) fn operator<'o>(&self, operators: &'o [Operator]) -> &'o Operator {
+        let id = self.operators.last().expect("a step computes an operator");
+        &operators[id.index()]
+    }
+}
+
+/// One step for each joint, in the place of its product.
+fn join(steps: Vec<Step>, joints: &[Joint], mut slot: impl FnMut(&str) -> Slot) -> Vec<Step> {
+    let joint_of: HashMap<OperatorId, &Joint> = joints
+        .iter()
+        .flat_map(|joint| joint.operators.iter().map(move |&id| (id, joint)))
+        .collect();
+    let mut steady: HashMap<OperatorId, bool> = HashMap::new();
+    let mut joined = Vec::new();
+    for step in steps {
+        let id = step.operators[0];
+        let Some(joint) = joint_of.get(&id) else {
+            joined.push(step);
+            continue;
+        };
+        let all_steady = steady.entry(joint.product()).or_insert(true);
+        *all_steady &= step.steady;
+        if id == joint.product() {
+            joined.push(Step {
+                operators: joint.operators.clone(),
+                inputs: joint.inputs.iter().map(|name| slot(name)).collect(),
+                outputs: joint.outputs.iter().map(|name| slot(name)).collect(),
+                last_use_of: Vec::new(),
+                steady: *all_steady,
+            });
         }
-        Ok(())
+    }
+    joined
+}
+
+/// Marks steps over single operators, from the slots whose shapes do not depend on how many tokens there were before.
+fn mark_steady(steps: &mut [Step], operators: &[Operator], inputs: [Option<Slot>; 2]) {
+    let mut steady: HashSet<Slot> = inputs.into_iter().flatten().collect();
+    for step in steps {
+        // Attention gives one row per token whatever the length of its cache.
+        let attention = step.operator(operators).kind == OperatorKind::GroupQueryAttention;
+        step.steady = attention || step.inputs.iter().all(|slot| steady.contains(slot));
+        if step.steady {
+            steady.extend(&step.outputs);
+        }
     }
 }
 
 /// Moves the operator that computes logits behind everything that does not need them. It usually is there already.
-fn head_last(steps: Vec<Step>, folder: &ModelFolder) -> Result<Vec<Step>> {
-    let operators = folder.operators()?;
+fn head_last(steps: Vec<Step>, operators: &[Operator]) -> Vec<Step> {
     let mut made = HashSet::new();
     let (head, before): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(|step| {
-        let head = operators[step.operator.index()].kind == OperatorKind::LmHead;
+        let head = step.operator(operators).kind == OperatorKind::LmHead;
         let after = head || step.inputs.iter().any(|slot| made.contains(slot));
         if after {
             made.extend(step.outputs.iter().copied());
         }
         after
     });
-    Ok([before, head].concat())
+    [before, head].concat()
 }
 
 /// What ONNX Runtime's CPU kernels, which every model needs for some operators, cannot do, found before anything is set up.

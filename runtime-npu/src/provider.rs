@@ -8,6 +8,7 @@ use ort::device::Device;
 use ort::memory::DeviceType;
 
 use crate::error::{NpuError, Result};
+use crate::joint::Sessions;
 use crate::options::{NpuOptions, Provider, ProviderPlugin};
 use crate::runtime::OnnxRuntime;
 use crate::session::SessionOptions;
@@ -28,6 +29,15 @@ enum Emulator {
     WillDo,
     /// Nobody wants to be slower than the CPU without having asked.
     WillNotDo,
+}
+
+/// Whether operators may share sessions: not where an NPU may take some of them.
+pub(crate) fn sessions(provider: Provider) -> Sessions {
+    match provider {
+        Provider::Cpu => Sessions::Shared,
+        Provider::Auto if !npu_driver_is_there() => Sessions::Shared,
+        _ => Sessions::Apart,
+    }
 }
 
 impl ResolvedProvider {
