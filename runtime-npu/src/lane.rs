@@ -94,17 +94,21 @@ impl KernelSetup {
         })
     }
 
-    /// Phase 1: attributes and reference-counted constants.
+    /// Phase 1: attributes and reference-counted constants; for a product also those of its guests.
     pub(crate) fn read(&self, source: &OperatorSource) -> Result<OperatorData> {
-        let data = source.folder.read(source.folder.operator(source.operator)?)?;
+        let read = |id: OperatorId| Ok(source.folder.read(source.folder.operator(id)?)?);
+        let data = read(source.operator)?;
         if self.options.prefault == Prefault::On {
             data.prefault()?;
         }
-        self.joints.read(&source.folder, source.operator)?;
+        let guests = self.joints.guests_of(source.operator);
+        let guests = guests.iter().map(|&id| read(id)).collect::<Result<_>>()?;
+        self.joints.put(source.operator, guests);
         Ok(data)
     }
 
-    /// Bytes that wait for device setup: weights stay in the page cache, so only what prefaulting makes resident counts.
+    /// Bytes that wait for device setup: weights stay in the page cache, so only what prefaulting makes resident counts; a guest's
+    /// until its own turn, which is just before its product's.
     pub(crate) fn host_bytes(&self, source: &OperatorSource) -> u64 {
         match self.options.prefault {
             Prefault::On => source
@@ -115,32 +119,28 @@ impl KernelSetup {
         }
     }
 
-    /// Phase 2 on the CPU. Nothing for an operator that runs in the session of the product that reads it.
+    /// Phase 2 on the CPU.
     pub(crate) fn create_on_cpu(
         &self,
         lane: &NpuLane,
         data: &OperatorData,
         form: GraphForm,
-    ) -> Result<Option<Kernel>> {
-        match self.joints.is_light(data.operator().id) {
-            true => Ok(None),
-            false => self.create(&lane.runtime, &lane.cpu, data, form).map(Some),
-        }
+    ) -> Result<Kernel> {
+        self.create(&lane.runtime, &lane.cpu, data, form)
     }
 
     /// Phase 2 on the lane's execution provider, in the form that it takes; on the CPU if it takes none.
-    pub(crate) fn create_on_npu(&self, lane: &NpuLane, data: &OperatorData) -> Result<Option<Kernel>> {
+    pub(crate) fn create_on_npu(&self, lane: &NpuLane, data: &OperatorData) -> Result<Kernel> {
         let rows = self.options.npu_rows.max(1);
-        let kernel = match lane.provider.is_npu() && form::is_dequantizable(data) {
+        match lane.provider.is_npu() && form::is_dequantizable(data) {
             true => self.create(
                 &lane.runtime,
                 &lane.provider,
                 data,
                 GraphForm::Dequantized { rows },
             ),
-            false => self.create(&lane.runtime, &lane.cpu, data, GraphForm::Native),
-        };
-        kernel.map(Some)
+            false => self.create_on_cpu(lane, data, GraphForm::Native),
+        }
     }
 
     /// Creates the kernel on `provider` and runs it once.

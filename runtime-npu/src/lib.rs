@@ -3,8 +3,8 @@
 //! An [`NpuPlan`] checks a model folder and puts every operator of it into an init graph: read on the host lane, set up on the
 //! lane of its type. What comes out of the graph is an [`NpuEngine`], which runs prompts and, where no other engine does, decodes.
 //! An operator's kernel is a small ONNX Runtime session over the operator's own nodes, on the best execution provider that is
-//! there; its weights are used where the model file is mapped, and copied only by the provider that packs them. On the CPU a norm
-//! or an attention, which has nothing to pack, runs in the session of the quantized product that reads it.
+//! there; its weights are used where the model file is mapped, and copied only by the provider that packs them. On the CPU
+//! the operators of an attention block share a session, and a norm runs in that of the product that reads it.
 //!
 //! It is not a wrapper of ONNX Runtime: it has no API for other models than onnxruntime-genai decoder folders, does not sample,
 //! and knows no text.

@@ -40,7 +40,7 @@ fn placement(kind: OperatorKind) -> Placement {
 impl OperatorType for NpuOperatorType {
     type Source = OperatorSource;
     type Host = OperatorData;
-    /// Nothing for an operator that runs in the session of the product that reads it.
+    /// Nothing for an operator that runs in another's session.
     type Device = Option<Kernel>;
     type Lane = NpuLane;
 
@@ -61,9 +61,13 @@ impl OperatorType for NpuOperatorType {
     }
 
     async fn setup(&self, lane: &mut NpuLane, host: OperatorData) -> Result<Option<Kernel>, BoxError> {
-        Ok(match placement(self.kind) {
+        if self.setup.joints.is_guest(host.operator().id) {
+            return Ok(None);
+        }
+        let kernel = match placement(self.kind) {
             Placement::Cpu(form) => self.setup.create_on_cpu(lane, &host, form)?,
             Placement::Npu => self.setup.create_on_npu(lane, &host)?,
-        })
+        };
+        Ok(Some(kernel))
     }
 }
