@@ -164,12 +164,23 @@ fn a_failed_start_is_every_requests_error_and_leaves_nothing() {
 fn cancelling_or_dropping_during_load_leaves_no_thread() {
     let _alone = alone();
     for init in [InitMode::Serial, InitMode::TwoPhase, InitMode::Overlapped] {
-        let runtime = load(init);
-        let waiting = runtime.generate(Request::tokens(vec![1, 2]).max_tokens(1000));
-        runtime.cancel();
-        let outcome = waiting.wait();
-        assert!(outcome.is_err_and(|error| error.is_cancelled()), "{init}");
-        drop(runtime);
+        // A load may be through before its cancel: then the answer comes, and another load is cancelled.
+        let cancelled = (0..50).any(|_| {
+            let runtime = load(init);
+            let waiting = runtime.generate(Request::tokens(vec![1, 2]).max_tokens(3));
+            runtime.cancel();
+            match waiting.wait() {
+                Err(error) => {
+                    assert!(error.is_cancelled(), "{init}: {error}");
+                    true
+                }
+                Ok(_) => {
+                    assert!(runtime.report().ready.is_some(), "{init}");
+                    false
+                }
+            }
+        });
+        assert!(cancelled, "{init}");
         drop(load(init));
         assert_eq!(threads_left("hostlane"), Vec::<String>::new(), "{init}");
     }
