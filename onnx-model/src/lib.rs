@@ -62,6 +62,7 @@ mod folder;
 mod geometry;
 pub mod gguf;
 mod graph;
+mod lease;
 mod mapping;
 mod operators;
 mod order;
@@ -87,6 +88,7 @@ pub use graph::{
     Attribute, AttributeValue, Dimension, ExternalRange, Graph, Initializer, InitializerData, Node, NodeId,
     OpsetImport, ValueInfo,
 };
+pub use lease::Lease;
 pub use mapping::Mapping;
 pub use operators::{Operator, OperatorId, OperatorKind};
 pub use summary::{KindSummary, NodeTypeSummary, OperatorSummary, QuantizationSummary, Summary, TypeSummary};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use onnx_model::ModelFolder;
 use runtime_igpu::{IgpuNodes, IgpuPlan};
-use runtime_npu::{NpuEngine, NpuPlan, NpuSetup};
+use runtime_npu::{MappedPages, NpuEngine, NpuPlan, NpuSetup};
 use scheduler::{BarrierId, InitGraph, NodeId, Operator, Ready};
 
 use crate::engines::{CacheUse, IgpuDecode, NpuDecode, NpuPrefill};
@@ -81,7 +81,6 @@ pub(crate) struct Barriers {
 impl Plan {
     /// Chooses the engines. Opens no device and touches no weight.
     pub(crate) fn new(folder: &ModelFolder, options: &HybridOptions) -> Result<Self> {
-        let npu = NpuPlan::new(folder, options.npu.clone()).map_err(|e| Error::unsupported("NPU", e))?;
         let mut notices = Vec::new();
         let igpu = match options.engines {
             Engines::NpuOnly => None,
@@ -99,6 +98,11 @@ impl Plan {
         if let Some(notice) = igpu.as_ref().and_then(|plan| plan.adapter().notice()) {
             notices.push(one_line(&notice));
         }
+        let mut npu = options.npu.clone();
+        if igpu.as_ref().is_some_and(IgpuPlan::reads_mapping) {
+            npu.mapped_pages = MappedPages::Keep;
+        }
+        let npu = NpuPlan::new(folder, npu).map_err(|e| Error::unsupported("NPU", e))?;
         Ok(Self { npu, igpu, notices })
     }
 

@@ -1,7 +1,7 @@
 //! How fast this machine's adapter decodes, against what its memory gives: `cargo bench -p runtime-igpu --bench decode`.
 //!
 //! Options after `--`: `--json`, `--model DIR` (an onnxruntime-genai folder; default: random weights of SmolLM2-135M's size,
-//! written to a temporary folder), `--tokens N`, `--shape gpu|cpu`, `--upload mapped|staged`. All rates are of one run, so their ratios can be compared.
+//! written to a temporary folder), `--tokens N`, `--shape gpu|cpu`, `--upload imported|mapped|staged`. All rates are of one run, so their ratios can be compared.
 //! On lavapipe, `LP_NUM_THREADS=0` in the environment runs small dispatches on the calling thread.
 
 use std::path::{Path, PathBuf};
@@ -88,9 +88,10 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, Box<dyn s
             }
             "--upload" => {
                 parsed.options.upload = Some(match value()?.as_str() {
+                    "imported" => UploadPath::Imported,
                     "mapped" => UploadPath::Mapped,
                     "staged" => UploadPath::Staged,
-                    other => return Err(format!("--upload {other} is neither mapped nor staged").into()),
+                    other => return Err(format!("--upload {other} is not known").into()),
                 });
             }
             other => return Err(format!("unknown option {other}").into()),

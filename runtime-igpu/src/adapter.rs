@@ -4,6 +4,7 @@ use futures::executor::block_on;
 
 use crate::error::{IgpuError, Kind, Result};
 use crate::options::{AdapterChoice, IgpuOptions, MatvecShape, UploadPath};
+use crate::vulkan;
 
 /// An adapter that was found and suits the engine; the device is opened later.
 #[derive(Clone, Debug)]
@@ -12,6 +13,8 @@ pub struct IgpuAdapter {
     pub(crate) info: wgpu::AdapterInfo,
     pub(crate) limits: wgpu::Limits,
     pub(crate) features: wgpu::Features,
+    /// Whether the driver can make the host's memory its own.
+    imports: bool,
     n_gpus: usize,
 }
 
@@ -50,11 +53,13 @@ impl IgpuAdapter {
             ));
         };
         let (limits, features) = (raw.limits(), raw.features());
+        let imports = vulkan::can_import(&raw);
         let adapter = Self {
             raw,
             info,
             limits,
             features,
+            imports,
             n_gpus,
         };
         adapter.check(options)?;
@@ -96,6 +101,13 @@ impl IgpuAdapter {
             );
             return Err(IgpuError::new(Kind::Feature, message));
         }
+        if options.upload == Some(UploadPath::Imported) && !self.can_import() {
+            let message = format!(
+                "adapter {} cannot import the host's memory, which the imported upload path needs; use another",
+                self.description()
+            );
+            return Err(IgpuError::new(Kind::Feature, message));
+        }
         Ok(())
     }
 
@@ -123,6 +135,11 @@ impl IgpuAdapter {
         self.features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS)
     }
 
+    /// Whether the adapter's kernels can read the host's own memory.
+    pub(crate) fn can_import(&self) -> bool {
+        self.is_unified() && self.imports
+    }
+
     /// Whether host and device share one memory.
     pub(crate) fn is_unified(&self) -> bool {
         matches!(
@@ -137,7 +154,9 @@ impl IgpuAdapter {
     }
 
     pub(crate) fn upload_path(&self, options: &IgpuOptions) -> UploadPath {
-        let default = if self.is_unified() && self.can_map() {
+        let default = if self.is_cpu() && self.can_import() {
+            UploadPath::Imported
+        } else if self.is_unified() && self.can_map() {
             UploadPath::Mapped
         } else {
             UploadPath::Staged
@@ -264,14 +283,15 @@ mod tests {
             return;
         };
         adapter.features.remove(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS);
-        let mapped = IgpuOptions {
-            upload: Some(UploadPath::Mapped),
-            ..IgpuOptions::default()
-        };
-        let error = adapter
-            .check(&mapped)
-            .expect_err("the mapped path needs the feature");
-        assert!(error.is_unsupported_feature(), "{error:?}");
+        adapter.imports = false;
+        for path in [UploadPath::Mapped, UploadPath::Imported] {
+            let options = IgpuOptions {
+                upload: Some(path),
+                ..IgpuOptions::default()
+            };
+            let error = adapter.check(&options).expect_err("the path needs the feature");
+            assert!(error.is_unsupported_feature(), "{error:?}");
+        }
         assert_eq!(adapter.upload_path(&IgpuOptions::default()), UploadPath::Staged);
         assert!(adapter.check(&IgpuOptions::default()).is_ok());
     }

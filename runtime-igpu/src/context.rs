@@ -1,10 +1,11 @@
 //! What all operators share on an open device: kernels, weights, slots, parameters, state.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
-use onnx_model::{OperatorData, Tensor};
+use onnx_model::{Lease, OperatorData, Tensor};
 
 use crate::adapter::IgpuAdapter;
 use crate::device::Gpu;
@@ -13,7 +14,7 @@ use crate::kernel::Kernel;
 use crate::kv::LayerCache;
 use crate::options::{IgpuOptions, UploadPath};
 use crate::program::{Binding, Encoding, OperatorProgram, Program, Step, WeightId, WeightSpec, model_error};
-use crate::upload::upload;
+use crate::upload::{Placed, place, upload};
 
 /// Bytes between two steps' parameters: the largest alignment any device asks for.
 const PARAMS_STRIDE: u64 = 256;
@@ -30,6 +31,8 @@ pub(crate) struct Context {
     upload: UploadPath,
     kernels: DashMap<usize, Arc<Kernel>>,
     weights: DashMap<WeightId, Arc<[wgpu::Buffer]>>,
+    /// On the files that kernels read weights of where they are mapped.
+    leases: Mutex<Vec<Arc<Lease>>>,
     times: Mutex<SetupTimes>,
 }
 
@@ -98,6 +101,7 @@ impl Context {
             upload: adapter.upload_path(options),
             kernels: DashMap::new(),
             weights: DashMap::new(),
+            leases: Mutex::default(),
             times: Mutex::new(SetupTimes {
                 device_open: started.elapsed(),
                 ..SetupTimes::default()
@@ -125,6 +129,18 @@ impl Context {
 
     fn record(&self, add: impl FnOnce(&mut SetupTimes)) {
         add(&mut self.times.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn keep(&self, lease: Arc<Lease>) {
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        if !leases.iter().any(|held| Arc::ptr_eq(held, &lease)) {
+            leases.push(lease);
+        }
+    }
+
+    /// Gives up the leases on the files that kernels read in place, to whoever runs kernels from now on.
+    pub(crate) fn take_leases(&self) -> Vec<Arc<Lease>> {
+        std::mem::take(&mut self.leases.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn slot(&self, slot: usize) -> &wgpu::Buffer {
@@ -182,24 +198,45 @@ impl Context {
     }
 
     fn upload_weight(&self, spec: &WeightSpec, tensor: &Tensor) -> Result<Arc<[wgpu::Buffer]>> {
-        let converted;
-        let bytes = match spec.encoding {
-            Encoding::Raw => &tensor.bytes[..],
+        match spec.encoding {
+            Encoding::Raw => self.place_weight(spec, tensor),
             Encoding::Float32 => {
-                converted = tensor.to_f32().map_err(model_error)?;
-                bytemuck::cast_slice(&converted)
+                let converted = tensor.to_f32().map_err(model_error)?;
+                let bytes: &[u8] = bytemuck::cast_slice(&converted);
+                spec.parts
+                    .iter()
+                    .map(|part| {
+                        upload(
+                            &self.gpu,
+                            self.upload,
+                            &spec.tensor,
+                            &bytes[range(spec, part, bytes.len())?],
+                        )
+                    })
+                    .collect()
             }
-        };
-        let parts = spec.parts.iter().map(|part| {
-            let part = bytes.get(part.start as usize..part.end as usize).ok_or_else(|| {
-                IgpuError::new(
-                    Kind::Model,
-                    format!("constant {} ends before its shape says", spec.tensor),
-                )
-            })?;
-            upload(&self.gpu, self.upload, &spec.tensor, part)
+        }
+    }
+
+    fn place_weight(&self, spec: &WeightSpec, tensor: &Tensor) -> Result<Arc<[wgpu::Buffer]>> {
+        let mut in_place = false;
+        let buffers = spec.parts.iter().map(|part| {
+            let part = range(spec, part, tensor.bytes.len())?;
+            match place(&self.gpu, self.upload, &spec.tensor, &tensor.bytes, part)? {
+                Placed::InPlace(buffer, lease) => {
+                    in_place = true;
+                    self.keep(lease);
+                    Ok(buffer)
+                }
+                Placed::Copied(buffer) => Ok(buffer),
+            }
         });
-        parts.collect::<Result<Vec<_>>>().map(Arc::from)
+        let buffers = buffers.collect::<Result<_>>()?;
+        if !in_place {
+            // Its pages need not count as this process's memory any longer.
+            tensor.bytes.release();
+        }
+        Ok(buffers)
     }
 
     fn prepare(&self, step: &Step, layers: &[LayerCache]) -> Result<DeviceStep> {
@@ -274,4 +311,13 @@ impl Context {
             Binding::Values(layer) => cache(layer)?.values.clone(),
         })
     }
+}
+
+/// A part of a constant that was read with `len` bytes.
+fn range(spec: &WeightSpec, part: &Range<u64>, len: usize) -> Result<Range<usize>> {
+    if part.start > part.end || part.end > len as u64 {
+        let message = format!("constant {} ends before its shape says", spec.tensor);
+        return Err(IgpuError::new(Kind::Model, message));
+    }
+    Ok(part.start as usize..part.end as usize)
 }

@@ -9,6 +9,7 @@ use futures::executor::block_on;
 
 use crate::adapter::IgpuAdapter;
 use crate::error::{IgpuError, Kind, Result};
+use crate::vulkan::{self, Vulkan};
 
 /// Longest single wait. Destroying a buffer blocks behind a wait, so waits are short.
 const WAIT_SLICE: Duration = Duration::from_millis(50);
@@ -18,6 +19,10 @@ pub(crate) struct Gpu {
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
     pub(crate) has_subgroups: bool,
+    /// Whether buffers for kernels can be mapped too.
+    pub(crate) can_map: bool,
+    /// The same device below the graphics library.
+    pub(crate) vulkan: Option<Vulkan>,
     health: Arc<Health>,
     stall_timeout: Duration,
 }
@@ -45,10 +50,17 @@ impl Gpu {
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             ..Default::default()
         };
-        let (device, queue) = block_on(adapter.raw.request_device(&descriptor)).map_err(|error| {
-            let message = format!("cannot open a device on {}: {error}", adapter.description());
-            IgpuError::new(Kind::Feature, message).caused_by(error)
-        })?;
+        let importing = adapter
+            .can_import()
+            .then(|| vulkan::open(&adapter.raw, &descriptor))
+            .flatten();
+        let (device, queue) = match importing {
+            Some(opened) => opened,
+            None => block_on(adapter.raw.request_device(&descriptor)).map_err(|error| {
+                let message = format!("cannot open a device on {}: {error}", adapter.description());
+                IgpuError::new(Kind::Feature, message).caused_by(error)
+            })?,
+        };
         let health = Arc::new(Health::default());
         let for_errors = Arc::clone(&health);
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
@@ -63,9 +75,11 @@ impl Gpu {
             let _ = for_loss.lost.set(format!("{reason:?}: {message}"));
         });
         Ok(Self {
+            vulkan: Vulkan::of(&device),
             device,
             queue,
             has_subgroups: features.contains(wgpu::Features::SUBGROUP),
+            can_map: features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS),
             health,
             stall_timeout,
         })
@@ -308,7 +322,7 @@ mod tests {
             return;
         };
         rig.gpu.lose();
-        for path in [UploadPath::Staged, UploadPath::Mapped] {
+        for path in [UploadPath::Staged, UploadPath::Mapped, UploadPath::Imported] {
             let error = upload(&rig.gpu, path, "weights", &[0; 64]).expect_err("the device is gone");
             assert!(error.is_device_lost(), "{path:?}: {error:?}");
         }

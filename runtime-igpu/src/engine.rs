@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::context::{BoundOperator, Context, DeviceStep, SetupTimes};
 use crate::error::{IgpuError, Kind, Result};
+use crate::in_place::InPlace;
 use crate::kv::{KvSlices, LayerCache, grown};
 use crate::memory::Budget;
 use crate::plan::IgpuPlan;
@@ -16,6 +17,7 @@ use crate::program::{Binding, Grid, View};
 /// reallocation. All calls take the engine exclusively, so one thread at a time owns submission and waiting.
 pub struct IgpuEngine {
     context: Arc<Context>,
+    in_place: Option<InPlace>,
     steps: Vec<EngineStep>,
     layers: Vec<LayerCache>,
     readback: wgpu::Buffer,
@@ -72,6 +74,7 @@ impl IgpuEngine {
         let readback = context.gpu.checked(|device| device.create_buffer(&descriptor))?;
         context.gpu.check()?;
         Ok(Self {
+            in_place: InPlace::new(&plan.folder, context.take_leases()),
             context,
             steps,
             layers,
@@ -118,6 +121,11 @@ impl IgpuEngine {
     /// Where setting the engine up spent its time on the device.
     pub fn setup_times(&self) -> SetupTimes {
         self.context.times()
+    }
+
+    /// Whether kernels read weights where the model file is mapped, so that decoding needs the file.
+    pub fn reads_mapping(&self) -> bool {
+        self.in_place.is_some()
     }
 
     /// Dispatches per token.
@@ -282,7 +290,8 @@ impl IgpuEngine {
     ///
     /// [`is_bad_request`](IgpuError::is_bad_request) for an unknown token or a full context,
     /// [`is_out_of_memory`](IgpuError::is_out_of_memory) when the cache cannot grow,
-    /// [`is_device_lost`](IgpuError::is_device_lost) when the device went away: load again.
+    /// [`is_device_lost`](IgpuError::is_device_lost) when the device went away: load again. Where kernels
+    /// [read the mapping](Self::reads_mapping), somebody changes the model file: load again.
     pub fn decode(&mut self, token: u32) -> Result<Vec<f32>> {
         let bytes = self.run(token, Wanted::Logits)?;
         Ok(bytemuck::pod_collect_to_vec(&bytes))
@@ -315,6 +324,9 @@ impl IgpuEngine {
             ));
         }
         self.reserve(position + 1)?;
+        if let Some(in_place) = &mut self.in_place {
+            in_place.claim()?;
+        }
         let result = match wanted {
             Wanted::Logits => program.logits,
             Wanted::Greedy => program.greedy,
@@ -326,6 +338,9 @@ impl IgpuEngine {
         let bytes = self
             .submit_token(token, position, result, &wanted)
             .map_err(|error| error.at_operator(last))?;
+        if let Some(in_place) = &self.in_place {
+            in_place.verify()?;
+        }
         self.len += 1;
         Ok(bytes)
     }

@@ -81,6 +81,7 @@ mod context;
 mod device;
 mod engine;
 mod error;
+mod in_place;
 mod kernel;
 #[cfg(test)]
 mod kernel_tests;
@@ -97,6 +98,8 @@ mod shader;
 #[cfg(test)]
 mod testing;
 mod upload;
+#[cfg_attr(not(target_os = "linux"), path = "no_vulkan.rs")]
+mod vulkan;
 
 pub use adapter::IgpuAdapter;
 pub use context::SetupTimes;

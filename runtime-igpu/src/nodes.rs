@@ -12,6 +12,9 @@ use crate::error::{IgpuError, Kind, Result};
 use crate::operator::{Binding, Kernels, OperatorSource, OperatorsOf, Shared};
 use crate::plan::IgpuPlan;
 
+/// Threads that compile kernels.
+const COMPILERS: usize = 2;
+
 /// The nodes that a plan added to a graph.
 pub struct IgpuNodes {
     shared: Arc<Shared>,
@@ -38,7 +41,8 @@ impl IgpuPlan {
     }
 
     /// As [`add_to`](Self::add_to), but operators are set up from what another engine's host nodes read, so that each is
-    /// read once for both.
+    /// read once for both. Where kernels [read the mapping](Self::reads_mapping), the other engine's reading or setting up is
+    /// expected to make weights resident: what it leaves out waits for the first token.
     pub fn add_sharing(
         &self,
         graph: &mut InitGraph,
@@ -55,9 +59,11 @@ impl IgpuPlan {
         mut operator: impl FnMut(&mut InitGraph, &Lane<OperatorsOf>, String, OperatorId) -> Operator<OperatorsOf>,
     ) -> IgpuNodes {
         let shared = Arc::new(Shared::new(self.clone()));
-        let kernel_lane = graph.lane(Kernels {
+        // Drivers compile in parallel.
+        let kernels = Kernels {
             shared: Arc::clone(&shared),
-        });
+        };
+        let kernel_lane = graph.striped_lane(kernels, COMPILERS);
         let mut lanes: BTreeMap<OperatorKind, Lane<OperatorsOf>> = BTreeMap::new();
         let opening = Arc::clone(&shared);
         let device = graph.node(&kernel_lane, "igpu.device", (), async move |_: &mut (), ()| {
@@ -68,7 +74,11 @@ impl IgpuPlan {
             .kernels
             .iter()
             .enumerate()
-            .map(|(index, spec)| graph.operator(&kernel_lane, spec.label(), index))
+            .map(|(index, spec)| {
+                let kernel = graph.operator(&kernel_lane, spec.label(), index);
+                graph.after(kernel, device);
+                kernel
+            })
             .collect();
         let mut operators: Vec<Operator<OperatorsOf>> = Vec::new();
         for program in &self.program.operators {

@@ -144,10 +144,7 @@ impl OperatorType for OperatorsOf {
         let program = self.shared.program(data.operator().id);
         let context = self.shared.context()?;
         let set_up = context.set_up(program, &data, self.shared.plan.kv_capacity);
-        let device = set_up.map_err(|error| error.at_operator(&program.name))?;
-        // The weights are on the device: their pages need not count as this process's memory any longer.
-        data.tensors().values().for_each(|tensor| tensor.bytes.release());
-        Ok(device)
+        Ok(set_up.map_err(|error| error.at_operator(&program.name))?)
     }
 }
 

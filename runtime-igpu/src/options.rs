@@ -64,6 +64,14 @@ pub enum MatvecShape {
 /// How weights reach the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UploadPath {
+    /// Not at all: the device reads the mapped model file where it is. Needs an adapter that shares the host's memory and can
+    /// import it (Vulkan's `VK_EXT_external_memory_host`); what lies where the device cannot read it is copied. The default
+    /// for adapters of CPU type.
+    ///
+    /// The engine then needs the file as long as it decodes, and holds a [lease](onnx_model::Lease) on it: who wants to change the
+    /// file waits for the next token, which is an error, or for half a minute. Where there is no lease to be had (another
+    /// user's file, some network file systems) the weights are copied. Files that are replaced, not rewritten, do not matter.
+    Imported,
     /// Written into the device buffer itself, mapped at creation. Needs memory that host and device share.
     Mapped,
     /// Copied through small staging chunks, so that memory never doubles.

@@ -8,7 +8,7 @@ use onnx_model::ModelFolder;
 use crate::adapter::IgpuAdapter;
 use crate::error::{IgpuError, Kind, Result};
 use crate::memory::Budget;
-use crate::options::IgpuOptions;
+use crate::options::{IgpuOptions, UploadPath};
 use crate::program::{Binding, CompileOptions, Compiler, Program};
 
 /// A decoder compiled for an adapter; nothing is on the device yet.
@@ -83,6 +83,12 @@ impl IgpuPlan {
     /// The adapter.
     pub fn adapter(&self) -> &IgpuAdapter {
         &self.adapter
+    }
+
+    /// Whether kernels are to read weights where the model file is mapped
+    /// ([`UploadPath::Imported`](crate::UploadPath::Imported)), so that nobody else should give its pages back.
+    pub fn reads_mapping(&self) -> bool {
+        self.adapter.upload_path(&self.options) == UploadPath::Imported
     }
 
     /// Device memory the engine takes when set up: weights, KV cache and intermediate values.

@@ -54,6 +54,15 @@ pub(crate) struct KernelSource {
     pub(crate) warm_inputs: Option<Vec<WarmInput>>,
 }
 
+impl KernelSource {
+    /// Leaves the model's weights where they are, although the provider has its own: somebody else reads them.
+    pub(crate) fn keep_weights(&mut self) {
+        for weight in &mut self.weights {
+            weight.packed = Packed::No;
+        }
+    }
+}
+
 /// What ONNX Runtime has to do to an operator's graph before it is efficient, the more the greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rewriting {

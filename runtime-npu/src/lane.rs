@@ -10,7 +10,7 @@ use crate::error::{NpuError, Result};
 use crate::form::{self, GraphForm};
 use crate::joint::{Joint, Joints};
 use crate::kernel::Kernel;
-use crate::options::{NpuOptions, Prefault, Provider};
+use crate::options::{MappedPages, NpuOptions, Prefault, Provider};
 use crate::provider::ResolvedProvider;
 use crate::runtime::OnnxRuntime;
 use crate::shapes::WarmShapes;
@@ -153,7 +153,7 @@ impl KernelSetup {
     ) -> Result<Kernel> {
         let options = self.submodel_options();
         let joint = self.joints.take(data);
-        let (source, parts) = match joint {
+        let (mut source, parts) = match joint {
             Some((joint, parts)) => (
                 form::joint_kernel_source(&parts, joint, &options, &self.warm_shapes)?,
                 parts,
@@ -163,6 +163,9 @@ impl KernelSetup {
                 vec![data.clone()],
             ),
         };
+        if self.options.mapped_pages == MappedPages::Keep {
+            source.keep_weights();
+        }
         let operator = data.operator().id;
         Kernel::create(runtime, provider, &self.weights_file, operator, source)
             .map_err(|error| failed(&parts, provider, error))

@@ -6,3 +6,4 @@ mod kinds;
 mod kv_cache;
 mod parity;
 mod splits;
+mod uploads;

@@ -1,21 +1,57 @@
 //! Weights to device buffers, without a second whole copy on the way.
 
-use std::collections::VecDeque;
+mod mapped;
+mod staged;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use onnx_model::{Lease, TensorBytes};
 
 use crate::device::Gpu;
-use crate::error::{IgpuError, Kind, Result};
+use crate::error::Result;
 use crate::options::UploadPath;
 
 /// Bytes per staged chunk.
 const CHUNK_BYTES: usize = 4 << 20;
-/// Chunks that may be on their way at once.
-const CHUNKS_IN_FLIGHT: usize = 2;
 
-/// A read-only storage buffer that holds `bytes`, padded to whole 16-byte vectors.
+/// Where a weight is now.
+pub(crate) enum Placed {
+    /// In the model's mapping still, which the buffer is over. Kernels may run as long as the lease holds: a driver's threads
+    /// would not survive a file that shrinks.
+    InPlace(wgpu::Buffer, Arc<Lease>),
+    /// In memory of the device's own.
+    Copied(wgpu::Buffer),
+}
+
+/// A read-only storage buffer that holds `part` of a constant: over the mapping itself if that is the path and the part's place
+/// allows it, else a copy.
+///
+/// `part` must lie within `home`.
+pub(crate) fn place(
+    gpu: &Gpu,
+    path: UploadPath,
+    label: &str,
+    home: &TensorBytes,
+    part: Range<usize>,
+) -> Result<Placed> {
+    if path == UploadPath::Imported
+        && let Some(vulkan) = &gpu.vulkan
+        && let Some(lease) = home.mapping().and_then(|mapping| mapping.lease())
+        && let Some(buffer) = gpu.checked(|device| vulkan.import(device, label, home, part.clone()))?
+    {
+        gpu.reclaim()?;
+        return Ok(Placed::InPlace(buffer, lease));
+    }
+    upload(gpu, path, label, &home[part]).map(Placed::Copied)
+}
+
+/// A read-only storage buffer that holds a copy of `bytes`, padded to whole 16-byte vectors.
 pub(crate) fn upload(gpu: &Gpu, path: UploadPath, label: &str, bytes: &[u8]) -> Result<wgpu::Buffer> {
     match path {
-        UploadPath::Mapped => mapped(gpu, label, bytes),
-        UploadPath::Staged => staged(gpu, label, bytes),
+        // An adapter that imports host memory shares it.
+        UploadPath::Mapped | UploadPath::Imported if gpu.can_map => mapped::mapped(gpu, label, bytes),
+        _ => staged::staged(gpu, label, bytes),
     }
 }
 
@@ -23,70 +59,10 @@ fn padded_len(bytes: &[u8]) -> u64 {
     (bytes.len() as u64).next_multiple_of(16).max(16)
 }
 
-/// One copy, from the model's mapping into the device's own memory.
-fn mapped(gpu: &Gpu, label: &str, bytes: &[u8]) -> Result<wgpu::Buffer> {
-    let buffer = gpu.checked(|device| {
-        device.create_buffer(&wgpu::BufferDescriptor {
-            label: Some(label),
-            size: padded_len(bytes),
-            usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::MAP_WRITE,
-            mapped_at_creation: true,
-        })
-    })?;
-    // After a loss, creation seems to succeed; only now does the driver tell.
-    gpu.reclaim()?;
-    let mut view = buffer.get_mapped_range_mut(..).map_err(|error| {
-        IgpuError::new(
-            Kind::Memory,
-            format!("cannot map a new buffer of {} bytes: {error}", bytes.len()),
-        )
-    })?;
-    view.slice(..bytes.len()).copy_from_slice(bytes);
-    drop(view);
-    gpu.checked(|_| buffer.unmap())?;
-    Ok(buffer)
-}
-
-/// Two copies, chunk by chunk, with few chunks in flight.
-fn staged(gpu: &Gpu, label: &str, bytes: &[u8]) -> Result<wgpu::Buffer> {
-    let buffer = gpu.checked(|device| {
-        device.create_buffer(&wgpu::BufferDescriptor {
-            label: Some(label),
-            size: padded_len(bytes),
-            usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST,
-            mapped_at_creation: false,
-        })
-    })?;
-    let mut in_flight = VecDeque::new();
-    for (i, chunk) in bytes.chunks(CHUNK_BYTES).enumerate() {
-        let offset = (i * CHUNK_BYTES) as u64;
-        let whole = chunk.len() / 4 * 4;
-        gpu.checked(|_| {
-            if whole > 0 {
-                gpu.queue.write_buffer(&buffer, offset, &chunk[..whole]);
-            }
-            if whole < chunk.len() {
-                let mut word = [0; 4];
-                word[..chunk.len() - whole].copy_from_slice(&chunk[whole..]);
-                gpu.queue.write_buffer(&buffer, offset + whole as u64, &word);
-            }
-        })?;
-        in_flight.push_back(gpu.submit([])?);
-        if in_flight.len() > CHUNKS_IN_FLIGHT {
-            gpu.wait(&in_flight.pop_front().expect("not empty"))?;
-        }
-    }
-    if bytes.len() >= CHUNK_BYTES {
-        // Small uploads need no wait: their staging is released by whoever polls next.
-        in_flight
-            .drain(..)
-            .try_for_each(|submission| gpu.wait(&submission))?;
-    }
-    Ok(buffer)
-}
-
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use crate::adapter::IgpuAdapter;
+    use crate::options::IgpuOptions;
     use crate::testing::{Rig, noise_bytes};
 
     use super::*;
@@ -157,6 +133,64 @@ mod tests {
             text.contains("Mapped: 96 MiB") && text.contains("Staged: 96 MiB"),
             "{text}"
         );
+    }
+
+    /// Parts of a constant are read in place where they lie as the device wants it, else copied; their bytes are the same.
+    #[test]
+    fn parts_are_read_in_place_or_copied() {
+        let Some(rig) = Rig::open("weights read in place") else {
+            return;
+        };
+        let folder = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../tests/fixtures/models/qwen3-tiny-int4"
+        );
+        let folder = onnx_model::ModelFolder::open(folder).expect("the fixture opens");
+        let imports = IgpuAdapter::find(&IgpuOptions::default())
+            .expect("was found before")
+            .can_import();
+        let names: Vec<_> = folder
+            .graph()
+            .initializers
+            .iter()
+            .map(|initializer| initializer.name.clone())
+            .collect();
+        let mut n_in_place = 0;
+        for name in names {
+            let home = folder.tensor(&name).expect("a constant").bytes;
+            let len = home.len();
+            for (part, aligned) in [
+                (0..len, len.is_multiple_of(16)),
+                (16..len, false),
+                (0..len.saturating_sub(4), false),
+            ] {
+                if part.is_empty() {
+                    continue;
+                }
+                let buffer = match place(&rig.gpu, UploadPath::Imported, &name, &home, part.clone())
+                    .expect("is placed")
+                {
+                    Placed::InPlace(buffer, _) => {
+                        assert!(imports && home.mapping().is_some(), "{name} {part:?}");
+                        n_in_place += 1;
+                        buffer
+                    }
+                    Placed::Copied(buffer) => {
+                        assert!(
+                            !imports || !aligned || home.mapping().is_none(),
+                            "{name} {part:?}"
+                        );
+                        buffer
+                    }
+                };
+                assert_eq!(
+                    rig.copy_out(&buffer)[..part.len()],
+                    home[part.clone()],
+                    "{name} {part:?}"
+                );
+            }
+        }
+        assert_eq!(n_in_place > 20, imports, "{n_in_place} parts in place");
     }
 
     #[test]
