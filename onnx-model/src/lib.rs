@@ -67,6 +67,7 @@ mod mapping;
 mod operators;
 mod order;
 mod parse;
+mod prefault;
 mod shrink_guard;
 mod summary;
 pub mod synth;

@@ -27,6 +27,7 @@ use memmap2::Mmap;
 
 use crate::error::{Error, Result};
 use crate::lease::Lease;
+use crate::prefault::{Populate, populate};
 use crate::shrink_guard::Registration;
 
 /// Whether a mapping is under guard against a shrinking file.
@@ -141,7 +142,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Makes `len` bytes at `offset` resident, so that using them later does not wait for the disk.
+    /// Makes `len` bytes at `offset` resident, so that using them later does not wait for the disk, and maps nearly all of them.
     ///
     /// # Errors
     /// The file no longer has these bytes, or the disk cannot read them.
@@ -158,7 +159,7 @@ impl Mapping {
         if len == 0 {
             return Ok(());
         }
-        match populate(&self.bytes()[offset as usize..end as usize]) {
+        match populate(&self.file, offset, &self.bytes()[offset as usize..end as usize]) {
             Populate::Done => Ok(()),
             Populate::Failed(e) => {
                 self.check(end)?;
@@ -197,61 +198,7 @@ impl Mapping {
 }
 
 /// Smallest page size of the supported platforms; smaller steps than needed do no harm.
-const PAGE: u64 = 4096;
-
-enum Populate {
-    Done,
-    Failed(std::io::Error),
-    NotAvailable,
-}
-
-/// What the kernel maps around a page that is touched, of what it has in its cache (`fault_around_bytes`, unless changed).
-#[cfg(target_os = "linux")]
-const FAULT_AROUND: usize = 64 << 10;
-
-/// Has one page of each window mapped; the kernel maps the rest of the window with it. To have it walk over each page
-/// takes twice as long.
-#[cfg(target_os = "linux")]
-fn populate(bytes: &[u8]) -> Populate {
-    let (start, end) = (bytes.as_ptr() as usize, bytes.as_ptr() as usize + bytes.len());
-    // The last page too: what the file has lost, it has lost from its end.
-    let windows = std::iter::successors(Some(start), |at| Some((at / FAULT_AROUND + 1) * FAULT_AROUND));
-    for at in windows.take_while(|&at| at < end).chain([end - 1]) {
-        match populate_page(at & !(PAGE as usize - 1)) {
-            Populate::Done => {}
-            other => return other,
-        }
-    }
-    Populate::Done
-}
-
-#[cfg(target_os = "linux")]
-fn populate_page(start: usize) -> Populate {
-    loop {
-        // SAFETY: the page holds bytes of a live mapping of ours, and this advice changes no byte.
-        let rc = unsafe {
-            libc::madvise(
-                start as *mut libc::c_void,
-                PAGE as usize,
-                libc::MADV_POPULATE_READ,
-            )
-        };
-        if rc == 0 {
-            return Populate::Done;
-        }
-        let error = std::io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EINTR | libc::EAGAIN) => continue,
-            Some(libc::EINVAL | libc::ENOSYS) => return Populate::NotAvailable,
-            _ => return Populate::Failed(error),
-        }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn populate(_: &[u8]) -> Populate {
-    Populate::NotAvailable
-}
+pub(crate) const PAGE: u64 = 4096;
 
 #[cfg(unix)]
 fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
@@ -336,31 +283,6 @@ mod tests {
         assert!(mapping.bytes().iter().all(|&b| b == 7));
     }
 
-    /// One page of a window is asked for, all are there.
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn prefaulted_pages_cost_the_reader_no_faults() {
-        let faults = || {
-            // SAFETY: all zeros is a value of the struct, which the call fills in.
-            unsafe {
-                let mut usage: libc::rusage = std::mem::zeroed();
-                assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);
-                usage.ru_minflt + usage.ru_majflt
-            }
-        };
-        let (_dir, path) = file_of(4 << 20);
-        let mapping = Mapping::open(&path, Guarded::Yes).unwrap();
-        let (offset, len) = (70_000, 3_000_000);
-        mapping.prefault(offset, len).unwrap();
-        let before = faults();
-        let bytes = &mapping.bytes()[offset as usize..(offset + len) as usize];
-        let sum: u64 = bytes.iter().step_by(512).map(|&b| u64::from(b)).sum();
-        assert_eq!(sum, 7 * bytes.len().div_ceil(512) as u64);
-        // 733 pages in 46 windows; some may be there only in part.
-        let faults = faults() - before;
-        assert!(faults < 12, "{faults} faults");
-    }
-
     #[test]
     fn an_empty_file_is_an_empty_mapping() {
         let (_dir, path) = file_of(0);
@@ -436,7 +358,7 @@ mod tests {
             .unwrap()
             .set_len(10)
             .unwrap();
-        match populate(&mapping.bytes()[50_000..50_010]) {
+        match populate(&mapping.file, 50_000, &mapping.bytes()[50_000..50_010]) {
             Populate::Failed(_) => {}
             Populate::NotAvailable => assert!(mapping.read_pages(50_000, 50_010).unwrap_err().is_io()),
             Populate::Done => panic!("a page behind the end cannot be populated"),

@@ -26,8 +26,8 @@ use crate::text_lane::TextLoad;
 /// ```
 ///
 /// Where the adapter is the CPU itself both engines want the same cores, so that what the decode engine does early only makes
-/// prefill late. Then the iGPU engine begins when the NPU engine is ready, and reads for itself: by then its rival has given
-/// the weights' pages back.
+/// prefill late. Then the iGPU engine begins when the NPU engine is ready, and reads for itself: a read that waited for both would
+/// keep the staging budget used up. Where its kernels read the mapped file in place, the NPU engine leaves the pages mapped.
 pub(crate) struct Plan {
     npu: NpuPlan,
     /// Without it the NPU engine decodes too.

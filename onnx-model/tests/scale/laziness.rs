@@ -34,13 +34,14 @@ fn opening_four_billion_parameters_touches_no_weight_page() {
         .collect();
     model.summary().unwrap();
     assert_eq!(resident_kib(&model), 0, "opening and reading touched weights");
-    // The measurement itself works: prefaulting one operator shows.
+    // The measurement itself works: prefaulting one operator shows. A page that the cache got last may be in it, but not mapped.
     let mlp = data
         .iter()
         .find(|d| d.operator().kind == OperatorKind::Mlp)
         .unwrap();
     mlp.prefault().unwrap();
-    assert!(resident_kib(&model) >= mlp.weight_bytes() / 1024);
+    let (resident, weights) = (resident_kib(&model), mlp.weight_bytes() / 1024);
+    assert!(resident >= weights / 100 * 99, "{resident} KiB of {weights}");
 }
 
 /// The graph is what opening reads; that it does not grow with the weights is what makes opening fast.

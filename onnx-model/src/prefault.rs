@@ -1,0 +1,166 @@
+//! Has the kernel map pages before they are used.
+
+use std::fs::File;
+
+/// How that went.
+pub(crate) enum Populate {
+    Done,
+    Failed(std::io::Error),
+    NotAvailable,
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn populate(_: &File, _: u64, _: &[u8]) -> Populate {
+    Populate::NotAvailable
+}
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::populate;
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::ops::Range;
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+    use crate::mapping::PAGE;
+
+    const PAGE_BYTES: usize = PAGE as usize;
+    /// What the kernel maps around a page that is touched, of what its cache has (`fault_around_bytes`, unless changed).
+    const FAULT_AROUND: usize = 64 << 10;
+    /// Bytes of which the first tell whether the cache has them.
+    const CHUNK: usize = 1 << 20;
+
+    /// Maps `bytes`, which `file` has at `offset`.
+    ///
+    /// What the cache has is mapped by asking for one page of each window: to have the kernel walk over every page takes twice
+    /// as long. If it lacks something, everything is asked for whole, which reads ahead.
+    pub(crate) fn populate(file: &File, offset: u64, bytes: &[u8]) -> Populate {
+        let (first, end) = (bytes.as_ptr() as usize, bytes.as_ptr() as usize + bytes.len());
+        let start = first & !(PAGE_BYTES - 1);
+        for at in (start..end).step_by(CHUNK) {
+            if !is_cached(file, offset + at.saturating_sub(first) as u64) {
+                return whole(start..end);
+            }
+            let populated = windows(at..end.min(at + CHUNK));
+            if !matches!(populated, Populate::Done) {
+                return populated;
+            }
+        }
+        match are_cached(start..end) {
+            true => Populate::Done,
+            false => whole(start..end),
+        }
+    }
+
+    /// Asks for one page of each window, and for the last: what the file has lost, it has lost from its end.
+    fn windows(range: Range<usize>) -> Populate {
+        let next = |at: &usize| Some((at / FAULT_AROUND + 1) * FAULT_AROUND);
+        let windows = std::iter::successors(Some(range.start), next).take_while(|&at| at < range.end);
+        for at in windows.chain([(range.end - 1) & !(PAGE_BYTES - 1)]) {
+            let populated = whole(at..at + PAGE_BYTES);
+            if !matches!(populated, Populate::Done) {
+                return populated;
+            }
+        }
+        Populate::Done
+    }
+
+    /// Asks for every page of a range that begins with one.
+    fn whole(range: Range<usize>) -> Populate {
+        loop {
+            // SAFETY: the range is inside a live mapping of ours (page-aligned downwards stays inside it, since mappings
+            // begin at a page), and this advice changes no byte.
+            let rc = unsafe {
+                libc::madvise(
+                    range.start as *mut libc::c_void,
+                    range.len(),
+                    libc::MADV_POPULATE_READ,
+                )
+            };
+            if rc == 0 {
+                return Populate::Done;
+            }
+            let error = std::io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EINTR | libc::EAGAIN) => continue,
+                Some(libc::EINVAL | libc::ENOSYS) => return Populate::NotAvailable,
+                _ => return Populate::Failed(error),
+            }
+        }
+    }
+
+    /// Whether the cache has the byte at `offset`. False, too, where that cannot be told without reading it.
+    fn is_cached(file: &File, offset: u64) -> bool {
+        let mut byte = 0_u8;
+        let target = libc::iovec {
+            iov_base: (&raw mut byte).cast(),
+            iov_len: 1,
+        };
+        // SAFETY: one buffer of one byte, which lives until the call returns.
+        unsafe {
+            libc::preadv2(
+                file.as_raw_fd(),
+                &target,
+                1,
+                offset as libc::off_t,
+                libc::RWF_NOWAIT,
+            ) == 1
+        }
+    }
+
+    /// Whether the cache has every page of a range; who may not know is told that it has.
+    fn are_cached(range: Range<usize>) -> bool {
+        let mut pages = vec![0_u8; range.len().div_ceil(PAGE_BYTES)];
+        // SAFETY: the range begins with a page of a live mapping of ours and there is a byte for each of its pages.
+        let rc = unsafe { libc::mincore(range.start as *mut libc::c_void, range.len(), pages.as_mut_ptr()) };
+        rc == 0 && pages.iter().all(|page| page & 1 == 1)
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use memmap2::Mmap;
+
+    fn faults() -> i64 {
+        // SAFETY: all zeros is a value of the struct, which the call fills in.
+        unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);
+            usage.ru_minflt + usage.ru_majflt
+        }
+    }
+
+    /// Populates a range of a mapped file of 4 MiB and reads it; gives the faults that reading took.
+    fn faults_of_reading(file: &File) -> i64 {
+        // SAFETY: the file is this test's own.
+        let map = unsafe { Mmap::map(file) }.unwrap();
+        let bytes = &map[70_000..3_070_000];
+        assert!(matches!(populate(file, 70_000, bytes), Populate::Done));
+        let before = faults();
+        let sum: u64 = bytes.iter().step_by(512).map(|&b| u64::from(b)).sum();
+        assert_eq!(sum, bytes.len().div_ceil(512) as u64 * u64::from(bytes[0]));
+        faults() - before
+    }
+
+    /// 733 pages in 46 windows.
+    #[test]
+    fn reading_what_was_in_the_cache_takes_no_faults() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        std::fs::write(&path, vec![7; 4 << 20]).unwrap();
+        let faults = faults_of_reading(&File::open(&path).unwrap());
+        assert!(faults < 12, "{faults} faults");
+    }
+
+    /// A file without blocks has nothing in the cache at first.
+    #[test]
+    fn reading_what_was_not_in_the_cache_takes_no_faults_either() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        File::create(&path).unwrap().set_len(4 << 20).unwrap();
+        let faults = faults_of_reading(&File::open(&path).unwrap());
+        assert!(faults < 12, "{faults} faults");
+    }
+}
