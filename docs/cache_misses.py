@@ -31,7 +31,8 @@ def build():
 def run(command):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        sys.exit(f"{command[0]} ended with {done.returncode}: {done.stderr.strip()}")
+        words = [line for line in done.stderr.splitlines() if not line.startswith(("--", "=="))]
+        sys.exit(f"{command[0]} ended with {done.returncode}: " + "\n".join(words))
     return done
 
 

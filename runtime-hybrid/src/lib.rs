@@ -1,7 +1,8 @@
 //! One init graph over the prefill and decode engines, their barriers, and the request path.
 //!
 //! [`HybridRuntime::load`] puts both engines of a decoder into one `scheduler` graph and returns at once. The host lane reads
-//! each operator once for both; the NPU engine's lanes and the iGPU engine's set it up. Requests wait behind the engine
+//! each operator once for both; the NPU engine's lanes and the iGPU engine's set it up. (Where the adapter is the CPU itself, the
+//! iGPU engine's part comes after the NPU engine's, and reads for itself.) Requests wait behind the engine
 //! they need: a prompt is read, and its first token is out, while the decode engine is still setting up.
 //!
 //! ```no_run
@@ -39,6 +40,12 @@
 //!
 //! Not guaranteed: that a prefill run at hand stops at once when its request is dropped (it ends first), and equal tokens
 //! across engines where two logits are nearly equal.
+//!
+//! # Memory
+//!
+//! The host lane does not run away from the lanes that it reads for: weights that wait for device setup keep to a
+//! [`StagingBudget`], and [`LoadReport::staged_peak_bytes`] says how many did. An engine that has made its own copy of a weight gives
+//! the model file's pages back.
 //!
 //! # Environment
 //!

@@ -129,42 +129,37 @@ fn ratio_table(f: &mut fmt::Formatter<'_>, ratios: &[Ratio]) -> fmt::Result {
     Ok(())
 }
 
-/// A line per row: `c` while the constructor blocks, `p` until prefill is ready, `d` until all is, a bar to the first token.
+/// A line per row.
 fn bars(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
-    let longest = rows.iter().filter_map(|row| row.ready_ms).fold(0.0, f64::max);
+    let times = |row: &Row| [row.ready_ms, row.first_token_ms];
+    let longest = rows.iter().flat_map(times).flatten().fold(0.0, f64::max);
     if longest == 0.0 {
         return Ok(());
     }
     writeln!(
         f,
-        "\nfrom the call to ready: c constructor blocks, p until prefill is ready, d until decode is"
+        "\nc while the constructor blocks, p until prefill is ready, d until decode is; 1 the first token"
     )?;
     for row in rows {
-        let place = |time: Option<f64>| (time.unwrap_or(0.0) / longest * BAR_WIDTH as f64).round() as usize;
-        let (constructor, prefill, ready) = (
-            place(row.constructor_ms),
-            place(row.prefill_ready_ms),
-            place(row.ready_ms),
-        );
-        let bar: String = (0..ready)
-            .map(|at| {
-                if at < constructor {
-                    'c'
-                } else if at < prefill {
-                    'p'
-                } else {
-                    'd'
-                }
-            })
-            .collect();
-        writeln!(
-            f,
-            "{:<18} |{bar:<BAR_WIDTH$}| {}",
-            row.who,
-            number(row.ready_ms, 1)
-        )?;
+        let ready = number(row.ready_ms, 1);
+        writeln!(f, "{:<18} |{}| ready {ready}", row.who, bar(row, longest))?;
     }
     Ok(())
+}
+
+fn bar(row: &Row, longest_ms: f64) -> String {
+    let place = |time: Option<f64>| (time.unwrap_or(0.0) / longest_ms * BAR_WIDTH as f64).round() as usize;
+    let constructor = place(row.constructor_ms);
+    let (prefill, ready) = (place(row.prefill_ready_ms), place(row.ready_ms));
+    let first_token = row.first_token_ms.map(|time| place(Some(time)).saturating_sub(1));
+    let cell = |at: usize| match at {
+        _ if Some(at) == first_token => '1',
+        _ if at >= ready => ' ',
+        _ if at < constructor => 'c',
+        _ if at < prefill => 'p',
+        _ => 'd',
+    };
+    (0..BAR_WIDTH).map(cell).collect()
 }
 
 fn types(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
@@ -189,4 +184,32 @@ fn types(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
 
 fn number(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_tells_the_phases_apart() {
+        let row = Row {
+            constructor_ms: Some(10.0),
+            prefill_ready_ms: Some(20.0),
+            ready_ms: Some(40.0),
+            first_token_ms: Some(30.0),
+            ..Row::default()
+        };
+        assert_eq!(
+            bar(&row, 60.0).trim_end(),
+            format!(
+                "{}{}{}1{}",
+                "c".repeat(10),
+                "p".repeat(10),
+                "d".repeat(9),
+                "d".repeat(10)
+            )
+        );
+        assert_eq!(bar(&row, 60.0).len(), BAR_WIDTH);
+        assert_eq!(bar(&Row::default(), 60.0).trim_end(), "");
+    }
 }
