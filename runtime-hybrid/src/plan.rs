@@ -26,7 +26,7 @@ use crate::text_lane::TextLoad;
 /// ```
 ///
 /// Where the adapter is the CPU itself both engines want the same cores, so that what the decode engine does early only makes
-/// prefill late. Then the iGPU engine begins when the NPU engine is ready, and reads for itself: a read that waited for both would
+/// prefill late. Then the iGPU engine begins when the NPU engine is nearly ready, and reads for itself: a read that waited for both would
 /// keep the staging budget used up. Where its kernels read the mapped file in place, the NPU engine leaves the pages mapped.
 pub(crate) struct Plan {
     npu: NpuPlan,
@@ -53,6 +53,10 @@ struct Igpu {
     n_layers: usize,
 }
 
+/// The part of the NPU engine's operators, the last of them, beside which an iGPU engine on the same cores begins: the NPU engine's lanes
+/// do not end together, and the cores that they leave would idle.
+const TAIL: usize = 8;
+
 /// Adds the decode engine's nodes, the device before everything else of its engine.
 fn add_igpu(plan: &IgpuPlan, graph: &mut InitGraph, npu: &NpuSetup) -> IgpuNodes {
     if !plan.adapter().is_cpu() {
@@ -61,7 +65,9 @@ fn add_igpu(plan: &IgpuPlan, graph: &mut InitGraph, npu: &NpuSetup) -> IgpuNodes
     }
     let nodes = plan.add_to(graph);
     let device = nodes.device_node();
-    for node in npu.device_nodes() {
+    let before = npu.device_nodes();
+    let n_first = before.len() - before.len() / TAIL;
+    for node in before.take(n_first) {
         graph.after(device, node);
     }
     // The host lane keeps its order, so the first read holds the others back.
@@ -82,7 +88,7 @@ impl Plan {
     /// Chooses the engines. Opens no device and touches no weight.
     pub(crate) fn new(folder: &ModelFolder, options: &HybridOptions) -> Result<Self> {
         let mut notices = Vec::new();
-        let igpu = match options.engines {
+        let mut igpu = match options.engines {
             Engines::NpuOnly => None,
             Engines::Hybrid => {
                 Some(IgpuPlan::new(folder, options.igpu.clone()).map_err(|e| Error::unsupported("iGPU", e))?)
@@ -101,6 +107,7 @@ impl Plan {
         let mut npu = options.npu.clone();
         if igpu.as_ref().is_some_and(IgpuPlan::reads_mapping) {
             npu.mapped_pages = MappedPages::Keep;
+            igpu = igpu.map(IgpuPlan::without_prefault);
         }
         let npu = NpuPlan::new(folder, npu).map_err(|e| Error::unsupported("NPU", e))?;
         Ok(Self { npu, igpu, notices })

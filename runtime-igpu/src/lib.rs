@@ -57,6 +57,11 @@
 //! blocks of 16 to 1024, packed or float zero points, float32, float16 or bfloat16 scales. Small float constants
 //! become float32. Float matrices are read as they are.
 //!
+//! # Where weights are
+//!
+//! [`UploadPath`] says how they reach the device. An adapter of CPU type reads them where the model file is mapped: nothing is
+//! copied, and what the kernels read is the page cache itself. Others have them copied into memory of their own.
+//!
 //! # Two shapes of kernels
 //!
 //! A GPU wants neighbouring invocations on neighbouring words; an adapter of CPU type wants few, wide loads whose lines

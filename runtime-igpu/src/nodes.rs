@@ -69,15 +69,16 @@ impl IgpuPlan {
         let device = graph.node(&kernel_lane, "igpu.device", (), async move |_: &mut (), ()| {
             Ok(opening.open()?)
         });
-        let kernels: Vec<_> = self
-            .program
-            .kernels
-            .iter()
-            .enumerate()
-            .map(|(index, spec)| {
-                let kernel = graph.operator(&kernel_lane, spec.label(), index);
+        let specs = &self.program.kernels;
+        let mut order: Vec<_> = (0..specs.len()).collect();
+        // What is long to compile goes first, so that no compiler is left alone with it.
+        order.sort_by_key(|&index| std::cmp::Reverse(specs[index].compose(false).len()));
+        let kernels: BTreeMap<usize, Operator<Kernels>> = order
+            .into_iter()
+            .map(|index| {
+                let kernel = graph.operator(&kernel_lane, specs[index].label(), index);
                 graph.after(kernel, device);
-                kernel
+                (index, kernel)
             })
             .collect();
         let mut operators: Vec<Operator<OperatorsOf>> = Vec::new();
@@ -111,7 +112,7 @@ impl IgpuPlan {
             needed.sort_unstable();
             needed.dedup();
             for kernel in needed {
-                graph.after(node, kernels[kernel]);
+                graph.after(node, kernels[&kernel]);
             }
             for shared in &program.shares {
                 graph.after(node, operators[shared.index()]);
@@ -119,7 +120,7 @@ impl IgpuPlan {
             bound.push(node);
         }
         let all = std::iter::once(device.id())
-            .chain(kernels.iter().map(|&kernel| kernel.into()))
+            .chain(kernels.values().map(|&kernel| kernel.into()))
             .chain(operators.iter().map(|&operator| operator.into()))
             .chain(bound.iter().map(|node| node.id()))
             .collect();

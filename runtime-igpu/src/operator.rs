@@ -121,7 +121,11 @@ impl OperatorType for OperatorsOf {
         }
     }
 
+    /// Only what reading makes resident waits for set-up.
     fn host_bytes(&self, source: &OperatorSource) -> u64 {
+        if !self.shared.plan.prefaults {
+            return 0;
+        }
         source
             .folder
             .operator(source.id)
@@ -135,8 +139,10 @@ impl OperatorType for OperatorsOf {
     fn read(&self, source: &OperatorSource) -> Result<OperatorData, BoxError> {
         let operator = source.folder.operator(source.id)?;
         let data = source.folder.read(operator)?;
-        data.prefault()
-            .map_err(|error| model_error(error).at_operator(&operator.name))?;
+        if self.shared.plan.prefaults {
+            data.prefault()
+                .map_err(|error| model_error(error).at_operator(&operator.name))?;
+        }
         Ok(data)
     }
 

@@ -20,6 +20,8 @@ pub struct IgpuPlan {
     pub(crate) program: Arc<Program>,
     pub(crate) budget: Budget,
     pub(crate) kv_capacity: u32,
+    /// Whether reading an operator makes its weights resident.
+    pub(crate) prefaults: bool,
     device_bytes: u64,
 }
 
@@ -76,6 +78,7 @@ impl IgpuPlan {
             program: Arc::new(program),
             budget,
             kv_capacity,
+            prefaults: true,
             device_bytes,
         })
     }
@@ -89,6 +92,12 @@ impl IgpuPlan {
     /// ([`UploadPath::Imported`](crate::UploadPath::Imported)), so that nobody else should give its pages back.
     pub fn reads_mapping(&self) -> bool {
         self.adapter.upload_path(&self.options) == UploadPath::Imported
+    }
+
+    /// The same plan for a process in which somebody else has made the weights resident: reading an operator touches no page.
+    pub fn without_prefault(mut self) -> Self {
+        self.prefaults = false;
+        self
     }
 
     /// Device memory the engine takes when set up: weights, KV cache and intermediate values.
