@@ -10,10 +10,14 @@ use crate::context::{BoundOperator, Context};
 use crate::engine::IgpuEngine;
 use crate::error::{IgpuError, Kind, Result};
 use crate::operator::{Binding, Kernels, OperatorSource, OperatorsOf, Shared};
+use crate::options::UploadPath;
 use crate::plan::IgpuPlan;
 
 /// Threads that compile kernels.
 const COMPILERS: usize = 2;
+
+/// Threads that write the weights of a type that holds many into the device's memory, where that is their work.
+const UPLOADERS: usize = 2;
 
 /// The nodes that a plan added to a graph.
 pub struct IgpuNodes {
@@ -64,6 +68,11 @@ impl IgpuPlan {
             shared: Arc::clone(&shared),
         };
         let kernel_lane = graph.striped_lane(kernels, COMPILERS);
+        let n_uploaders = match self.adapter.upload_path(&self.options) {
+            UploadPath::Mapped => UPLOADERS,
+            // There is nothing to copy, or one queue that copies.
+            UploadPath::Imported | UploadPath::Staged => 1,
+        };
         let mut lanes: BTreeMap<OperatorKind, Lane<OperatorsOf>> = BTreeMap::new();
         let opening = Arc::clone(&shared);
         let device = graph.node(&kernel_lane, "igpu.device", (), async move |_: &mut (), ()| {
@@ -85,10 +94,14 @@ impl IgpuPlan {
         for program in &self.program.operators {
             let kind = program.kind;
             let lane = *lanes.entry(kind).or_insert_with(|| {
-                graph.lane(OperatorsOf {
+                let operators = OperatorsOf {
                     kind,
                     shared: Arc::clone(&shared),
-                })
+                };
+                match kind {
+                    OperatorKind::Mlp | OperatorKind::MatMulNBits => graph.striped_lane(operators, n_uploaders),
+                    _ => graph.lane(operators),
+                }
             });
             let added = operator(graph, &lane, program.name.clone(), program.id);
             graph.after(added, device);
