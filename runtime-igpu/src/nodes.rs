@@ -99,7 +99,9 @@ impl IgpuPlan {
                     shared: Arc::clone(&shared),
                 };
                 match kind {
-                    OperatorKind::Mlp | OperatorKind::MatMulNBits => graph.striped_lane(operators, n_uploaders),
+                    OperatorKind::Mlp | OperatorKind::MatMulNBits => {
+                        graph.striped_lane(operators, n_uploaders)
+                    }
                     _ => graph.lane(operators),
                 }
             });
