@@ -160,10 +160,21 @@ impl Draft {
             .for_each(clear_shape);
     }
 
+    fn has_short_name(&mut self) -> bool {
+        let n_names = self.inputs.len().max(self.outputs.len());
+        let short: HashSet<String> = [names::INPUT, names::OUTPUT]
+            .into_iter()
+            .flat_map(|letter| (0..n_names).map(move |position| names::short(letter, position)))
+            .collect();
+        let mut values = (self.graph().node.iter()).flat_map(|node| node.input.iter().chain(&node.output));
+        values.any(|name| short.contains(name))
+    }
+
+    /// Graphs inside nodes may read inputs by name, and a value of the model's own may have a short name already: such an
+    /// operator keeps its names.
     fn shorten_names(&mut self) {
-        // Graphs inside nodes may read inputs by name; such an operator keeps its names.
         let has_graph = |node: &NodeProto| node.attribute.iter().any(|attribute| attribute.g.is_some());
-        if self.graph().node.iter().any(has_graph) {
+        if self.graph().node.iter().any(has_graph) || self.has_short_name() {
             return;
         }
         let mut shortened = HashMap::new();
@@ -215,5 +226,50 @@ fn packed(data: &OperatorData) -> Packed {
     match data.operator().kind {
         OperatorKind::MatMulNBits | OperatorKind::Mlp | OperatorKind::LmHead => Packed::ByProvider,
         _ => Packed::No,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One node from an input and a constant to an output.
+    fn draft(constant: &str) -> Draft {
+        let node = NodeProto {
+            op_type: Some("Add".into()),
+            input: vec!["/model/in".into(), constant.into()],
+            output: vec!["/model/out".into()],
+            ..NodeProto::default()
+        };
+        let mut model = ModelProto::default();
+        model.graph.get_or_insert_default().node.push(node);
+        Draft {
+            model,
+            weights: Vec::new(),
+            inputs: vec!["/model/in".into()],
+            outputs: vec!["/model/out".into()],
+            rewriting: Rewriting::None,
+            rows: Rows::Any,
+            warm_inputs: None,
+        }
+    }
+
+    #[test]
+    fn names_are_shortened_unless_the_model_has_such_a_name() {
+        let mut shortened = draft("/model/constant");
+        shortened.shorten_names();
+        assert_eq!(
+            (&*shortened.inputs, &*shortened.outputs),
+            (&["i0".to_owned()][..], &["o0".to_owned()][..])
+        );
+        assert_eq!(shortened.graph().node[0].input, ["i0", "/model/constant"]);
+
+        // Else the node would read its input twice.
+        for taken in ["i0", "o0"] {
+            let mut kept = draft(taken);
+            kept.shorten_names();
+            assert_eq!(kept.inputs, ["/model/in"]);
+            assert_eq!(kept.graph().node[0].input, ["/model/in", taken]);
+        }
     }
 }

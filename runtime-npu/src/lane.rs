@@ -94,29 +94,38 @@ impl KernelSetup {
         })
     }
 
-    /// Phase 1: attributes and reference-counted constants; for a product also those of its guests.
+    /// Phase 1: attributes and reference-counted constants; for a product also those of its guests, which are made resident
+    /// with it and not in their own turn: they wait for its device setup.
     pub(crate) fn read(&self, source: &OperatorSource) -> Result<OperatorData> {
         let read = |id: OperatorId| Ok(source.folder.read(source.folder.operator(id)?)?);
         let data = read(source.operator)?;
-        if self.options.prefault == Prefault::On {
-            data.prefault()?;
+        if self.joints.is_guest(source.operator) {
+            return Ok(data);
         }
         let guests = self.joints.guests_of(source.operator);
-        let guests = guests.iter().map(|&id| read(id)).collect::<Result<_>>()?;
+        let guests = guests.iter().map(|&id| read(id)).collect::<Result<Vec<_>>>()?;
+        if self.options.prefault == Prefault::On {
+            guests
+                .iter()
+                .chain([&data])
+                .try_for_each(OperatorData::prefault)?;
+        }
         self.joints.put(source.operator, guests);
         Ok(data)
     }
 
     /// Bytes that wait for device setup: weights stay in the page cache, so only what prefaulting makes resident counts; a guest's
-    /// until its own turn, which is just before its product's.
+    /// with its product.
     pub(crate) fn host_bytes(&self, source: &OperatorSource) -> u64 {
-        match self.options.prefault {
-            Prefault::On => source
-                .folder
-                .operator(source.operator)
-                .map_or(0, |operator| operator.weight_bytes),
-            Prefault::Off => 0,
+        let product = source.operator;
+        if self.options.prefault == Prefault::Off || self.joints.is_guest(product) {
+            return 0;
         }
+        let operators = self.joints.guests_of(product).iter().chain([&product]);
+        operators
+            .filter_map(|&id| source.folder.operator(id).ok())
+            .map(|operator| operator.weight_bytes)
+            .sum()
     }
 
     /// Phase 2 on the CPU.
@@ -132,7 +141,8 @@ impl KernelSetup {
     /// Phase 2 on the lane's execution provider, in the form that it takes; on the CPU if it takes none.
     pub(crate) fn create_on_npu(&self, lane: &NpuLane, data: &OperatorData) -> Result<Kernel> {
         let rows = self.options.npu_rows.max(1);
-        match lane.provider.is_npu() && form::is_dequantizable(data) {
+        let is_joint = !self.joints.guests_of(data.operator().id).is_empty();
+        match lane.provider.is_npu() && !is_joint && form::is_dequantizable(data) {
             true => self.create(
                 &lane.runtime,
                 &lane.provider,
