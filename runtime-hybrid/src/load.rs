@@ -208,6 +208,7 @@ impl HybridRuntime {
             decode_weight_bytes: self.decode_weight_bytes,
             staging_budget_bytes: Some(self.staging_budget_bytes).filter(|bytes| *bytes != u64::MAX),
             staged_peak_bytes: trace.as_ref().map(staging::peak_bytes),
+            staged_largest_bytes: trace.as_ref().map(staging::largest_bytes),
             trace,
         }
     }

@@ -47,6 +47,8 @@ pub struct LoadReport {
     pub staging_budget_bytes: Option<u64>,
     /// The most bytes of weights that ever waited for device setup; `None` while loading.
     pub staged_peak_bytes: Option<u64>,
+    /// The most bytes of weights that one read made wait.
+    pub staged_largest_bytes: Option<u64>,
     /// Everything that happened, in order; `None` while loading.
     pub trace: Option<Trace>,
 }

@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 /// the engine that sets them up.
 ///
 /// A reading host lane that has used it up pauses until an operator has been set up. An operator larger than all of it is read
-/// when nothing else waits. So what waits never takes more than the budget or the largest operator, whichever is more. Where
+/// when nothing else waits. So what waits never takes more than the budget or the largest operator, whichever is more; operators
+/// that the NPU engine sets up as one count as one. Where
 /// both engines share a read (an iGPU with memory or cores of its own), a value waits until both have set it up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StagingBudget {
@@ -89,6 +90,15 @@ pub(crate) fn peak_bytes(trace: &Trace) -> u64 {
         peak = peak.max(staged);
     }
     peak
+}
+
+/// The most bytes that one read made wait.
+pub(crate) fn largest_bytes(trace: &Trace) -> u64 {
+    let staged = trace.events().iter().filter_map(|event| match event.kind {
+        EventKind::BytesStaged(_, bytes) => Some(bytes),
+        _ => None,
+    });
+    staged.max().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -110,6 +110,7 @@ fn row(report: &LoadReport, usage: Usage) -> Row {
         decode_weight_bytes: report.decode_weight_bytes,
         staging_budget_bytes: report.staging_budget_bytes,
         staged_peak_bytes: report.staged_peak_bytes,
+        staged_largest_bytes: report.staged_largest_bytes,
         operator_types: types,
         engines,
         ..Row::default()

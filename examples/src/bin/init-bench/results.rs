@@ -12,7 +12,6 @@ use crate::targets::{self, Target};
 pub(crate) struct Results {
     pub(crate) model: String,
     pub(crate) weight_bytes: u64,
-    pub(crate) largest_operator_bytes: u64,
     pub(crate) prompt_len: u32,
     pub(crate) page_cache: &'static str,
     pub(crate) n_cpus: usize,
@@ -70,15 +69,9 @@ const STEPS: [(&str, &str, &str); 3] = [
 
 impl Results {
     pub(crate) fn new(args: &Args, folder: &ModelFolder) -> onnx_model::Result<Self> {
-        let largest = folder
-            .operators()?
-            .iter()
-            .map(|operator| operator.weight_bytes)
-            .max();
         Ok(Self {
             model: folder.dir().display().to_string(),
             weight_bytes: folder.weight_files().map(|file| file.len()).sum(),
-            largest_operator_bytes: largest.unwrap_or(0),
             prompt_len: args.prompt_len(),
             page_cache: if args.cold { "cold" } else { "warm" },
             n_cpus: std::thread::available_parallelism().map_or(1, usize::from),
@@ -177,6 +170,7 @@ pub(crate) mod tests {
             scheduler_ms: Some(0.05),
             n_nodes: Some(12),
             staged_peak_bytes: Some(30),
+            staged_largest_bytes: Some(40),
             operator_types: [("NPU MatMul".to_owned(), cost)].into(),
             ..peer(who, ready_ms)
         }
@@ -198,7 +192,6 @@ pub(crate) mod tests {
     pub(crate) fn results(rows: impl Into<Vec<Row>>) -> Results {
         let mut results = Results {
             rows: rows.into(),
-            largest_operator_bytes: 40,
             ..Results::default()
         };
         results.summarise();

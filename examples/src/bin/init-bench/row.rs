@@ -45,6 +45,8 @@ pub(crate) struct Row {
     pub(crate) staging_budget_bytes: Option<u64>,
     /// The most bytes of weights that ever waited for device setup.
     pub(crate) staged_peak_bytes: Option<u64>,
+    /// The most that one read made wait.
+    pub(crate) staged_largest_bytes: Option<u64>,
     pub(crate) operator_types: BTreeMap<String, TypeRow>,
     pub(crate) engines: Vec<String>,
 }
@@ -118,6 +120,7 @@ pub(crate) fn median_row(rows: &[&Row]) -> Row {
         staging_budget_bytes: rows[0].staging_budget_bytes,
         // A bound is kept by all runs or it is not.
         staged_peak_bytes: rows.iter().filter_map(|row| row.staged_peak_bytes).max(),
+        staged_largest_bytes: rows.iter().filter_map(|row| row.staged_largest_bytes).max(),
         operator_types,
         engines: rows[0].engines.clone(),
     }

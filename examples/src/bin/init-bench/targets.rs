@@ -70,7 +70,7 @@ pub(crate) fn check(results: &Results) -> Vec<Target> {
     for row in &results.medians {
         target(
             format!("staged weights, {}, of what the budget allows", row.who),
-            staged(row, results.largest_operator_bytes),
+            staged(row),
             1.0,
         );
     }
@@ -84,9 +84,9 @@ pub(crate) fn check(results: &Results) -> Vec<Target> {
     targets
 }
 
-/// The budget is kept if what waits never takes more than it, or than the largest operator where that is more.
-fn staged(row: &Row, largest_bytes: u64) -> Option<f64> {
-    let allowed = row.staging_budget_bytes?.max(largest_bytes).max(1);
+/// The budget is kept if what waits never takes more than it, or than the largest read where that is more.
+fn staged(row: &Row) -> Option<f64> {
+    let allowed = row.staging_budget_bytes?.max(row.staged_largest_bytes?).max(1);
     Some(row.staged_peak_bytes? as f64 / allowed as f64)
 }
 
@@ -149,11 +149,12 @@ mod tests {
         let row = |budget, peak| Row {
             staging_budget_bytes: budget,
             staged_peak_bytes: Some(peak),
+            staged_largest_bytes: Some(40),
             ..Row::default()
         };
-        assert_eq!(staged(&row(Some(10), 40), 40), Some(1.0));
-        assert_eq!(staged(&row(Some(100), 50), 40), Some(0.5));
-        assert!(staged(&row(Some(10), 41), 40) > Some(1.0));
-        assert_eq!(staged(&row(None, 41), 40), None);
+        assert_eq!(staged(&row(Some(10), 40)), Some(1.0));
+        assert_eq!(staged(&row(Some(100), 50)), Some(0.5));
+        assert!(staged(&row(Some(10), 41)) > Some(1.0));
+        assert_eq!(staged(&row(None, 41)), None);
     }
 }
