@@ -21,6 +21,7 @@ pub(crate) use linux::populate;
 mod linux {
     use std::ops::Range;
     use std::os::fd::AsRawFd;
+    use std::os::unix::fs::MetadataExt;
 
     use super::*;
     use crate::mapping::PAGE;
@@ -47,7 +48,7 @@ mod linux {
                 return populated;
             }
         }
-        match are_cached(start..end) {
+        match is_told(file) && are_cached(start..end) {
             true => Populate::Done,
             false => whole(start..end),
         }
@@ -109,7 +110,14 @@ mod linux {
         }
     }
 
-    /// Whether the cache has every page of a range; who may not know is told that it has.
+    /// Whether this process is told the truth about the cache: of files of its own user, or as root.
+    fn is_told(file: &File) -> bool {
+        // SAFETY: asks for a number.
+        let user = unsafe { libc::geteuid() };
+        user == 0 || file.metadata().is_ok_and(|file| file.uid() == user)
+    }
+
+    /// Whether the cache has every page of a range; who may not know is told that it has, see [`is_told`].
     fn are_cached(range: Range<usize>) -> bool {
         let mut pages = vec![0_u8; range.len().div_ceil(PAGE_BYTES)];
         // SAFETY: the range begins with a page of a live mapping of ours and there is a byte for each of its pages.

@@ -40,7 +40,7 @@ pub struct LoadReport {
     pub placements: Vec<Placement>,
     /// The most memory this process ever had resident, where the system says.
     pub peak_memory_bytes: Option<u64>,
-    /// Bytes of weights that the decode engine keeps for itself; `None` where the prefill engine decodes. On an adapter that shares
+    /// Bytes of weights that the decode engine keeps for itself, or keeps mapped because it reads them in place; `None` where the prefill engine decodes. On an adapter that shares
     /// the machine's memory they are part of the peak.
     pub decode_weight_bytes: Option<u64>,
     /// The [`StagingBudget`](crate::StagingBudget), in bytes; `None` if there is none.

@@ -338,7 +338,7 @@ impl IgpuEngine {
         let bytes = self
             .submit_token(token, position, result, &wanted)
             .map_err(|error| error.at_operator(last))?;
-        if let Some(in_place) = &self.in_place {
+        if let Some(in_place) = &mut self.in_place {
             in_place.verify()?;
         }
         self.len += 1;

@@ -12,6 +12,8 @@ pub(crate) struct InPlace {
     folder: ModelFolder,
     /// Empty once somebody wanted to change a file: no kernel may run any more.
     leases: Vec<Arc<Lease>>,
+    /// Kernels were claimed for and have not been seen to end: as long as they may run, no lease is given back.
+    may_run: bool,
 }
 
 impl InPlace {
@@ -20,6 +22,7 @@ impl InPlace {
         (!leases.is_empty()).then(|| Self {
             folder: folder.clone(),
             leases,
+            may_run: false,
         })
     }
 
@@ -30,11 +33,15 @@ impl InPlace {
     /// Somebody waits to change a file. They wait no longer, and this is an error for good.
     pub(crate) fn claim(&mut self) -> Result<()> {
         if !self.leases.is_empty() && self.leases.iter().all(|lease| lease.holds()) {
+            self.may_run = true;
             return Ok(());
         }
-        let names: Vec<_> = self
-            .leases
-            .drain(..)
+        let broken = match self.may_run {
+            true => self.leases.clone(),
+            false => std::mem::take(&mut self.leases),
+        };
+        let names: Vec<_> = broken
+            .iter()
             .filter(|lease| !lease.holds())
             .map(|lease| lease.path().display().to_string())
             .collect();
@@ -48,12 +55,22 @@ impl InPlace {
         Err(IgpuError::new(Kind::Model, message))
     }
 
-    /// Asked after kernels ran: whether what they read was the weights.
+    /// Asked after kernels have ended: whether what they read was the weights.
     ///
     /// # Errors
     ///
     /// A file has shrunk all the same.
-    pub(crate) fn verify(&self) -> Result<()> {
+    pub(crate) fn verify(&mut self) -> Result<()> {
+        self.may_run = false;
         self.folder.check_weights().map_err(model_error)
+    }
+}
+
+impl Drop for InPlace {
+    /// A device that did not answer may still read: then the leases stay until the process ends.
+    fn drop(&mut self) {
+        if self.may_run {
+            std::mem::forget(std::mem::take(&mut self.leases));
+        }
     }
 }

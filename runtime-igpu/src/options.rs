@@ -69,7 +69,7 @@ pub enum UploadPath {
     /// for adapters of CPU type.
     ///
     /// The engine then needs the file as long as it decodes, and holds a [lease](onnx_model::Lease) on it: who wants to change the
-    /// file waits for the next token, which is an error, or for half a minute. Where there is no lease to be had (another
+    /// file waits for the next token, which is an error, or for the 45 s that the system grants (a token that takes longer may lose the file). Where there is no lease to be had (another
     /// user's file, some network file systems) the weights are copied. Files that are replaced, not rewritten, do not matter.
     Imported,
     /// Written into the device buffer itself, mapped at creation. Needs memory that host and device share.

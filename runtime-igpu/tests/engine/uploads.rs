@@ -78,6 +78,11 @@ fn who_shrinks_a_file_that_is_read_in_place_waits_for_the_next_token() {
                 Ok(_) => n_decoded += 1,
                 Err(error) => break error,
             }
+            // The writer may be slow to come; the context must not be full before.
+            if n_decoded == 100 {
+                in_place.reset();
+                n_decoded = 0;
+            }
         };
         assert!(error.to_string().contains("model.onnx.data"), "{error}");
         assert_eq!(
