@@ -13,8 +13,15 @@ fn by(path: UploadPath) -> IgpuOptions {
     }
 }
 
-/// A plan on this path; `None`, said in one line, where the machine has no adapter for it.
+/// A plan on this path; `None`, said in one line, where the machine has no adapter or no leases for it.
 fn plan(folder: &ModelFolder, path: UploadPath) -> Option<IgpuPlan> {
+    if path == UploadPath::Imported && !folder.weight_files().all(|file| file.lease().is_some()) {
+        eprintln!(
+            "not exercised: the {path:?} upload path: no lease on {}",
+            folder.dir().display()
+        );
+        return None;
+    }
     match IgpuPlan::new(folder, by(path)) {
         Ok(plan) => Some(plan),
         Err(error) if error.is_no_adapter() || error.is_unsupported_feature() => {
