@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use onnx_model::ModelFolder;
 use onnx_model::synth::{Preset, synthesize};
 use onnx_model::write::DecoderSpec;
-use runtime_igpu::{IgpuOptions, IgpuPlan, MatvecShape, Probe, UploadPath};
+use runtime_igpu::{IgpuOptions, IgpuPlan, MatvecShape, Probe};
 use scheduler::{InitGraph, InitMode, RunOptions};
 use serde_json::json;
 
@@ -86,14 +86,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, Box<dyn s
                     other => return Err(format!("--shape {other} is neither gpu nor cpu").into()),
                 });
             }
-            "--upload" => {
-                parsed.options.upload = Some(match value()?.as_str() {
-                    "imported" => UploadPath::Imported,
-                    "mapped" => UploadPath::Mapped,
-                    "staged" => UploadPath::Staged,
-                    other => return Err(format!("--upload {other} is not known").into()),
-                });
-            }
+            "--upload" => parsed.options.upload = Some(value()?.parse()?),
             other => return Err(format!("unknown option {other}").into()),
         }
     }

@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use onnx_model::ModelFolder;
-use runtime_igpu::{IgpuOptions, IgpuPlan, UploadPath};
+use runtime_igpu::{IgpuOptions, IgpuPlan};
 use scheduler::InitMode;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -25,14 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "--runs" => runs = value()?.parse()?,
             "--mode" => mode = value()?.parse()?,
             "--tokens" => n_tokens = value()?.parse()?,
-            "--upload" => {
-                options.upload = Some(match value()?.as_str() {
-                    "imported" => UploadPath::Imported,
-                    "mapped" => UploadPath::Mapped,
-                    "staged" => UploadPath::Staged,
-                    other => return Err(format!("--upload {other} is not known").into()),
-                });
-            }
+            "--upload" => options.upload = Some(value()?.parse()?),
             _ => model = Some(argument),
         }
     }

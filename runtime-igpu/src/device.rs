@@ -414,13 +414,12 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn the_driver_running_out_of_memory_is_an_error() {
-        let Some(rig) = Rig::open("a driver out of memory") else {
+        let Some(rig) = Rig::open_cpu(
+            "a driver out of memory",
+            "only a CPU adapter's memory can be limited",
+        ) else {
             return;
         };
-        if rig.gpu.device.adapter_info().device_type != wgpu::DeviceType::Cpu {
-            eprintln!("not exercised: a driver out of memory: only a CPU adapter's memory can be limited");
-            return;
-        }
         drop(rig);
         let child = std::process::Command::new("sh")
             .args(["-c", "ulimit -v 6000000 && exec \"$0\" --exact device::tests::caches_are_allocated_until_memory_ends --nocapture"])

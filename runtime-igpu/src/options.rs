@@ -1,6 +1,9 @@
 //! What a caller may choose.
 
+use std::str::FromStr;
 use std::time::Duration;
+
+use crate::error::{IgpuError, Kind, Result};
 
 /// Options of the decode engine; the defaults suit a laptop with an integrated GPU.
 #[derive(Clone, Debug)]
@@ -69,11 +72,28 @@ pub enum UploadPath {
     /// for adapters of CPU type.
     ///
     /// The engine then needs the file as long as it decodes, and holds a [lease](onnx_model::Lease) on it: who wants to change the
-    /// file waits for the next token, which is an error, or for the 45 s that the system grants (a token that takes longer may lose the file). Where there is no lease to be had (another
-    /// user's file, some network file systems) the weights are copied. Files that are replaced, not rewritten, do not matter.
+    /// file waits for the next token, which is an error, or for the 45 s that the system grants (a token that takes longer may
+    /// lose the file). Where there is no lease to be had (another user's file, some network file systems) the weights are
+    /// copied. Files that are replaced, not rewritten, do not matter.
     Imported,
     /// Written into the device buffer itself, mapped at creation. Needs memory that host and device share.
     Mapped,
     /// Copied through small staging chunks, so that memory never doubles.
     Staged,
+}
+
+impl FromStr for UploadPath {
+    type Err = IgpuError;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "imported" => Ok(Self::Imported),
+            "mapped" => Ok(Self::Mapped),
+            "staged" => Ok(Self::Staged),
+            _ => Err(IgpuError::new(
+                Kind::Request,
+                format!("{text:?} is not an upload path: use imported, mapped or staged"),
+            )),
+        }
+    }
 }

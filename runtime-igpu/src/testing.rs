@@ -47,6 +47,16 @@ impl Rig {
         }
     }
 
+    /// As [`Rig::open`], on an adapter of CPU type; with another, says why it takes one.
+    pub(crate) fn open_cpu(what: &str, why: &str) -> Option<Self> {
+        let rig = Self::open(what)?;
+        let is_cpu = rig.gpu.device.adapter_info().device_type == wgpu::DeviceType::Cpu;
+        if !is_cpu {
+            eprintln!("not exercised: {what}: {why}");
+        }
+        is_cpu.then_some(rig)
+    }
+
     /// Runs a kernel once and gives the written buffers.
     pub(crate) fn run(&self, run: &Run) -> Vec<Vec<f32>> {
         let text = run.spec.compose(self.subgroups);

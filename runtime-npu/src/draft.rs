@@ -12,16 +12,8 @@ use crate::kernel::{KernelSource, Packed, Rewriting, Rows, Weight};
 use crate::names;
 use crate::shapes::{WarmInput, WarmShapes};
 
-/// See [`KernelSource`], which it becomes.
-pub(crate) struct Draft {
-    pub(crate) model: ModelProto,
-    pub(crate) weights: Vec<Weight>,
-    pub(crate) inputs: Vec<String>,
-    pub(crate) outputs: Vec<String>,
-    pub(crate) rewriting: Rewriting,
-    pub(crate) rows: Rows,
-    pub(crate) warm_inputs: Option<Vec<WarmInput>>,
-}
+/// A source while its model is being written.
+pub(crate) type Draft = KernelSource<ModelProto>;
 
 impl Draft {
     /// The operator's graph as the model has it.

@@ -39,10 +39,10 @@ pub enum Warmth {
     Cold,
 }
 
-/// What a session is created over.
-pub(crate) struct KernelSource {
+/// What a session is created over. `M` is bytes, or a model that is still being written.
+pub(crate) struct KernelSource<M = Vec<u8>> {
     /// The model, without its weights.
-    pub(crate) model: Vec<u8>,
+    pub(crate) model: M,
     /// Weights that the model declares and does not hold.
     pub(crate) weights: Vec<Weight>,
     pub(crate) inputs: Vec<String>,
