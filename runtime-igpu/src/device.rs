@@ -25,6 +25,14 @@ pub(crate) struct Gpu {
     pub(crate) vulkan: Option<Vulkan>,
     health: Arc<Health>,
     stall_timeout: Duration,
+    /// Held around every submit and poll, which all go through this type. A wait whose time is up reads how far the device is and
+    /// then looks at the queue; where another thread's submit or poll has emptied the queue in between, the graphics library
+    /// panics ("If the queue is empty, the current submission index .."). Once a release has the repair
+    /// (<https://github.com/gfx-rs/wgpu/pull/9958>) this lock can go.
+    ///
+    /// A submit that waits here for another thread's wait loses nothing: the device works in order. Callbacks run while it is
+    /// held; they only note what they are told.
+    turn: Mutex<()>,
 }
 
 /// What the device's callbacks have told so far.
@@ -82,6 +90,7 @@ impl Gpu {
             can_map: features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS),
             health,
             stall_timeout,
+            turn: Mutex::new(()),
         })
     }
 
@@ -111,6 +120,12 @@ impl Gpu {
             let _ = self.health.lost.set(text.to_owned());
             IgpuError::new(Kind::DeviceLost, format!("device lost: {text}"))
         })
+    }
+
+    /// As [`guarded`](Self::guarded), with no other thread inside a submit or a poll.
+    fn in_turn<T>(&self, call: impl FnOnce() -> T) -> Result<T> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.guarded(call)
     }
 
     fn classify(&self, error: wgpu::Error) -> IgpuError {
@@ -146,7 +161,7 @@ impl Gpu {
 
     /// As [`check_lost`](Self::check_lost), after giving the callback, which only a poll runs, its chance.
     fn ask_lost(&self) -> Result<()> {
-        let _ = self.guarded(|| self.device.poll(wgpu::PollType::Poll))?;
+        let _ = self.in_turn(|| self.device.poll(wgpu::PollType::Poll))?;
         self.check_lost()
     }
 
@@ -162,18 +177,22 @@ impl Gpu {
         commands: impl IntoIterator<Item = wgpu::CommandBuffer>,
     ) -> Result<wgpu::SubmissionIndex> {
         self.check_lost()?;
-        self.guarded(|| self.queue.submit(commands))
+        self.in_turn(|| self.queue.submit(commands))
     }
 
     /// Waits for a submission, in slices, and for the callbacks due by then.
     pub(crate) fn wait(&self, submission: &wgpu::SubmissionIndex) -> Result<()> {
+        self.wait_in_slices(submission, WAIT_SLICE)
+    }
+
+    fn wait_in_slices(&self, submission: &wgpu::SubmissionIndex, slice: Duration) -> Result<()> {
         let started = Instant::now();
         loop {
             let poll = wgpu::PollType::Wait {
                 submission_index: Some(submission.clone()),
-                timeout: Some(WAIT_SLICE),
+                timeout: Some(slice),
             };
-            let outcome = self.guarded(|| self.device.poll(poll))?;
+            let outcome = self.in_turn(|| self.device.poll(poll))?;
             self.check()?;
             match outcome {
                 Ok(_) => return Ok(()),
@@ -196,7 +215,10 @@ impl Gpu {
 
     /// Lets finished submissions release what they held, without waiting.
     pub(crate) fn reclaim(&self) -> Result<()> {
-        let _ = self.guarded(|| self.device.poll(wgpu::PollType::Poll))?;
+        // Whoever has the turn does it too.
+        if let Ok(_turn) = self.turn.try_lock() {
+            let _ = self.guarded(|| self.device.poll(wgpu::PollType::Poll))?;
+        }
         self.check()
     }
 
@@ -375,6 +397,29 @@ mod tests {
         let error = gpu.wait(&submission).expect_err("it takes longer than no time");
         assert!(error.is_stalled(), "{error:?}");
         assert!(error.to_string().contains("did not finish within"), "{error}");
+    }
+
+    /// Waits whose time is up at once, on two threads that empty the queue for each other.
+    #[test]
+    fn threads_that_wait_do_not_fail_each_other() {
+        let Some(rig) = Rig::open("waits on two threads") else {
+            return;
+        };
+        let submit_and_wait = || {
+            for _ in 0..10_000 {
+                let submission = rig.gpu.submit([])?;
+                rig.gpu.wait_in_slices(&submission, Duration::ZERO)?;
+            }
+            Ok::<_, IgpuError>(())
+        };
+        let outcomes = std::thread::scope(|scope| {
+            let threads = [scope.spawn(submit_and_wait), scope.spawn(submit_and_wait)];
+            threads.map(|thread| thread.join().expect("errors are values"))
+        });
+        assert_eq!(
+            outcomes.map(|outcome| outcome.map_err(|error| error.to_string())),
+            [Ok(()), Ok(())]
+        );
     }
 
     /// In a process of its own whose address space is small; by itself it only checks that small caches fit.
