@@ -66,7 +66,8 @@ impl IgpuAdapter {
         Ok(adapter)
     }
 
-    fn check(&self, options: &IgpuOptions) -> Result<()> {
+    /// Whether the adapter has what the kernels and these options need.
+    pub(crate) fn check(&self, options: &IgpuOptions) -> Result<()> {
         let limits = &self.limits;
         let needs = [
             (
@@ -240,6 +241,8 @@ fn no_adapter_message(choice: &AdapterChoice, names: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crate::plan::IgpuPlan;
+
     use super::*;
 
     #[test]
@@ -284,6 +287,11 @@ mod tests {
         };
         adapter.features.remove(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS);
         adapter.imports = false;
+        let folder = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../tests/fixtures/models/qwen3-tiny-int4"
+        );
+        let folder = onnx_model::ModelFolder::open(folder).expect("the fixture opens");
         for path in [UploadPath::Mapped, UploadPath::Imported] {
             let options = IgpuOptions {
                 upload: Some(path),
@@ -291,6 +299,11 @@ mod tests {
             };
             let error = adapter.check(&options).expect_err("the path needs the feature");
             assert!(error.is_unsupported_feature(), "{error:?}");
+            let error = IgpuPlan::on_adapter(&folder, adapter.clone(), options).err();
+            assert!(
+                error.is_some_and(|error| error.is_unsupported_feature()),
+                "{path:?}"
+            );
         }
         assert_eq!(adapter.upload_path(&IgpuOptions::default()), UploadPath::Staged);
         assert!(adapter.check(&IgpuOptions::default()).is_ok());

@@ -75,7 +75,7 @@ impl Context {
     /// Opens the device and allocates the shared buffers.
     pub(crate) fn open(adapter: &IgpuAdapter, options: &IgpuOptions, program: Arc<Program>) -> Result<Self> {
         let started = Instant::now();
-        let gpu = Gpu::open(adapter, options.stall_timeout)?;
+        let gpu = Gpu::open(adapter, options)?;
         let buffer = |size: u64, usage| {
             let descriptor = wgpu::BufferDescriptor {
                 label: None,

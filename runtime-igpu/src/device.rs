@@ -9,6 +9,7 @@ use futures::executor::block_on;
 
 use crate::adapter::IgpuAdapter;
 use crate::error::{IgpuError, Kind, Result};
+use crate::options::{IgpuOptions, UploadPath};
 use crate::vulkan::{self, Vulkan};
 
 /// Longest single wait. Destroying a buffer blocks behind a wait, so waits are short.
@@ -35,6 +36,8 @@ pub(crate) struct Gpu {
     turn: Mutex<()>,
 }
 
+type Opened = (wgpu::Device, wgpu::Queue);
+
 /// What the device's callbacks have told so far.
 #[derive(Default)]
 struct Health {
@@ -44,7 +47,20 @@ struct Health {
 
 impl Gpu {
     /// Opens a device with the adapter's own limits and the features the kernels can use.
-    pub(crate) fn open(adapter: &IgpuAdapter, stall_timeout: Duration) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// The device cannot be opened; or not so that it can import the host's memory, and the options choose
+    /// [`UploadPath::Imported`]. Where that path was only the default, the device is opened without, and weights are copied.
+    pub(crate) fn open(adapter: &IgpuAdapter, options: &IgpuOptions) -> Result<Self> {
+        Self::open_with(adapter, options, vulkan::open)
+    }
+
+    fn open_with(
+        adapter: &IgpuAdapter,
+        options: &IgpuOptions,
+        open_importing: impl FnOnce(&wgpu::Adapter, &wgpu::DeviceDescriptor<'_>) -> Result<Opened>,
+    ) -> Result<Self> {
         let wanted = wgpu::Features::SUBGROUP | wgpu::Features::MAPPABLE_PRIMARY_BUFFERS;
         let mut features = adapter.features & wanted;
         if !adapter.is_unified() {
@@ -60,14 +76,22 @@ impl Gpu {
         };
         let importing = adapter
             .can_import()
-            .then(|| vulkan::open(&adapter.raw, &descriptor))
-            .flatten();
+            .then(|| open_importing(&adapter.raw, &descriptor));
         let (device, queue) = match importing {
-            Some(opened) => opened,
-            None => block_on(adapter.raw.request_device(&descriptor)).map_err(|error| {
-                let message = format!("cannot open a device on {}: {error}", adapter.description());
-                IgpuError::new(Kind::Feature, message).caused_by(error)
-            })?,
+            Some(Ok(opened)) => opened,
+            Some(Err(error)) if options.upload == Some(UploadPath::Imported) => {
+                return Err(cannot_open(
+                    adapter,
+                    error,
+                    ", as the imported upload path needs it; use another path",
+                ));
+            }
+            Some(Err(error)) => {
+                let adapter_name = adapter.description();
+                tracing::info!(adapter_name, %error, "weights are copied: the device cannot import the host's memory");
+                open_plain(adapter, &descriptor)?
+            }
+            None => open_plain(adapter, &descriptor)?,
         };
         let health = Arc::new(Health::default());
         let for_errors = Arc::clone(&health);
@@ -89,7 +113,7 @@ impl Gpu {
             has_subgroups: features.contains(wgpu::Features::SUBGROUP),
             can_map: features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS),
             health,
-            stall_timeout,
+            stall_timeout: options.stall_timeout,
             turn: Mutex::new(()),
         })
     }
@@ -263,6 +287,22 @@ impl Gpu {
     }
 }
 
+fn open_plain(adapter: &IgpuAdapter, descriptor: &wgpu::DeviceDescriptor<'_>) -> Result<Opened> {
+    block_on(adapter.raw.request_device(descriptor)).map_err(|error| cannot_open(adapter, error, ""))
+}
+
+fn cannot_open(
+    adapter: &IgpuAdapter,
+    error: impl std::error::Error + Send + Sync + 'static,
+    what_for: &str,
+) -> IgpuError {
+    let message = format!(
+        "cannot open a device on {}{what_for}: {error}",
+        adapter.description()
+    );
+    IgpuError::new(Kind::Feature, message).caused_by(error)
+}
+
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<String>()
@@ -272,212 +312,4 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::kernel::Kernel;
-    use crate::kv::LayerCache;
-    use crate::options::{IgpuOptions, UploadPath};
-    use crate::program::KvShape;
-    use crate::shader::{KernelSpec, Shader};
-    use crate::testing::Rig;
-    use crate::upload::upload;
-
-    use super::*;
-
-    #[test]
-    fn a_device_that_asks_too_much_is_an_error() {
-        let options = IgpuOptions::default();
-        let Ok(mut adapter) = IgpuAdapter::find(&options) else {
-            eprintln!("not exercised: devices that ask too much: no adapter");
-            return;
-        };
-        adapter.limits.max_bind_groups = 1000;
-        let error = Gpu::open(&adapter, options.stall_timeout)
-            .err()
-            .expect("no device has so many");
-        assert!(error.is_unsupported_feature(), "{error:?}");
-    }
-
-    #[test]
-    fn a_broken_shader_is_an_error_and_the_device_lives() {
-        let Some(rig) = Rig::open("broken shaders") else {
-            return;
-        };
-        let spec = KernelSpec::new(Shader::Copy, [("WORKGROUP", 64)]);
-        let whole = spec.compose(rig.subgroups);
-        let no_entry = whole.replace("fn main", "fn other");
-        let other_bindings = whole.replace("@binding(2)", "@binding(7)");
-        let too_wide = whole.replace("WORKGROUP: u32 = 64u", "WORKGROUP: u32 = 100000u");
-        for text in ["not wgsl at all", "", &no_entry, &other_bindings, &too_wide] {
-            let error = Kernel::compile(&rig.gpu, &spec, text)
-                .err()
-                .expect("this does not compile");
-            assert!(error.is_shader(), "{error:?}");
-            assert!(error.to_string().contains("copy WORKGROUP=64"), "{error}");
-        }
-        assert!(Kernel::compile(&rig.gpu, &spec, &whole).is_ok());
-    }
-
-    #[test]
-    fn a_buffer_over_the_limit_is_an_error_and_the_device_lives() {
-        let Some(rig) = Rig::open("buffers over the limit") else {
-            return;
-        };
-        let size = rig.gpu.device.limits().max_buffer_size + 16;
-        let usage = wgpu::BufferUsages::STORAGE;
-        let descriptor = wgpu::BufferDescriptor {
-            label: None,
-            size,
-            usage,
-            mapped_at_creation: false,
-        };
-        assert!(
-            rig.gpu
-                .checked(|device| device.create_buffer(&descriptor))
-                .is_err()
-        );
-        assert!(upload(&rig.gpu, UploadPath::Staged, "small", &[1, 2, 3]).is_ok());
-    }
-
-    #[test]
-    fn a_device_lost_during_set_up_is_an_error() {
-        let Some(rig) = Rig::open("loss of the device during set-up") else {
-            return;
-        };
-        rig.gpu.lose();
-        for path in [UploadPath::Staged, UploadPath::Mapped, UploadPath::Imported] {
-            let error = upload(&rig.gpu, path, "weights", &[0; 64]).expect_err("the device is gone");
-            assert!(error.is_device_lost(), "{path:?}: {error:?}");
-        }
-        let spec = KernelSpec::new(Shader::Copy, [("WORKGROUP", 64)]);
-        let error = Kernel::compile(&rig.gpu, &spec, &spec.compose(rig.subgroups))
-            .err()
-            .expect("the device is gone");
-        assert!(error.is_device_lost(), "{error:?}");
-        let shape = KvShape {
-            layers: 1,
-            kv_heads: 2,
-            head_dim: 32,
-        };
-        assert!(LayerCache::new(&rig.gpu, shape, 0, 16).is_err_and(|error| error.is_device_lost()));
-    }
-
-    #[test]
-    fn a_device_that_does_not_finish_is_an_error() {
-        let options = IgpuOptions::default();
-        let Ok(adapter) = IgpuAdapter::find(&options) else {
-            eprintln!("not exercised: devices that do not finish: no adapter");
-            return;
-        };
-        if !adapter.is_cpu() {
-            eprintln!("not exercised: devices that do not finish: only a CPU adapter is slow enough");
-            return;
-        }
-        let gpu = Gpu::open(&adapter, Duration::ZERO).expect("opens");
-        let usage = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
-        let descriptor = wgpu::BufferDescriptor {
-            label: None,
-            size: 64 << 20,
-            usage,
-            mapped_at_creation: false,
-        };
-        let commands = gpu.checked(|device| {
-            let (a, b) = (
-                device.create_buffer(&descriptor),
-                device.create_buffer(&descriptor),
-            );
-            let mut encoder = device.create_command_encoder(&Default::default());
-            // 16 GiB, which no CPU copies within one wait.
-            for _ in 0..128 {
-                encoder.copy_buffer_to_buffer(&a, 0, &b, 0, 64 << 20);
-                encoder.copy_buffer_to_buffer(&b, 0, &a, 0, 64 << 20);
-            }
-            encoder.finish()
-        });
-        let submission = gpu.submit([commands.expect("records")]).expect("submits");
-        let error = gpu.wait(&submission).expect_err("it takes longer than no time");
-        assert!(error.is_stalled(), "{error:?}");
-        assert!(error.to_string().contains("did not finish within"), "{error}");
-    }
-
-    /// Waits whose time is up at once, on two threads that empty the queue for each other.
-    #[test]
-    fn threads_that_wait_do_not_fail_each_other() {
-        let Some(rig) = Rig::open("waits on two threads") else {
-            return;
-        };
-        let submit_and_wait = || {
-            for _ in 0..10_000 {
-                let submission = rig.gpu.submit([])?;
-                rig.gpu.wait_in_slices(&submission, Duration::ZERO)?;
-            }
-            Ok::<_, IgpuError>(())
-        };
-        let outcomes = std::thread::scope(|scope| {
-            let threads = [scope.spawn(submit_and_wait), scope.spawn(submit_and_wait)];
-            threads.map(|thread| thread.join().expect("errors are values"))
-        });
-        assert_eq!(
-            outcomes.map(|outcome| outcome.map_err(|error| error.to_string())),
-            [Ok(()), Ok(())]
-        );
-    }
-
-    /// In a process of its own whose address space is small; by itself it only checks that small caches fit.
-    #[test]
-    fn caches_are_allocated_until_memory_ends() {
-        let Some(rig) = Rig::open("the end of device memory") else {
-            return;
-        };
-        let shape = KvShape {
-            layers: 1,
-            kv_heads: 64,
-            head_dim: 256,
-        };
-        let limited = std::env::var_os("LIMITED").is_some();
-        // Two buffers of 1 GiB each where memory is limited.
-        let capacity = if limited { 1 << 14 } else { 16 };
-        let mut caches = Vec::new();
-        for _ in 0..8 {
-            match LayerCache::new(&rig.gpu, shape, 0, capacity) {
-                Ok(cache) => caches.push(cache),
-                Err(error) => {
-                    assert!(limited, "16 positions fit: {error}");
-                    assert!(error.is_out_of_memory(), "{error:?}");
-                    drop(caches);
-                    assert!(
-                        LayerCache::new(&rig.gpu, shape, 0, 16).is_ok(),
-                        "the device lives"
-                    );
-                    println!("memory ended: {error}");
-                    return;
-                }
-            }
-        }
-        assert!(!limited, "8 GiB more than the limit were allocated");
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn the_driver_running_out_of_memory_is_an_error() {
-        let Some(rig) = Rig::open_cpu(
-            "a driver out of memory",
-            "only a CPU adapter's memory can be limited",
-        ) else {
-            return;
-        };
-        drop(rig);
-        let child = std::process::Command::new("sh")
-            .args(["-c", "ulimit -v 6000000 && exec \"$0\" --exact device::tests::caches_are_allocated_until_memory_ends --nocapture"])
-            .arg(std::env::current_exe().expect("this test has a path"))
-            .env("LIMITED", "1")
-            .output()
-            .expect("the child starts");
-        let text = format!(
-            "{}{}",
-            String::from_utf8_lossy(&child.stdout),
-            String::from_utf8_lossy(&child.stderr)
-        );
-        assert!(child.status.success(), "{text}");
-        assert!(text.contains("memory ended: out of device memory"), "{text}");
-    }
-}
+mod tests;

@@ -45,7 +45,7 @@ impl Probe {
     /// As [`IgpuAdapter::find`], or the device cannot be opened.
     pub fn open(options: &IgpuOptions) -> Result<Self> {
         let adapter = IgpuAdapter::find(options)?;
-        let gpu = Gpu::open(&adapter, options.stall_timeout)?;
+        let gpu = Gpu::open(&adapter, options)?;
         Ok(Self {
             shape: adapter.matvec_shape(options),
             path: adapter.upload_path(options),

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use onnx_model::TensorBytes;
 
+use crate::error::{IgpuError, Kind, Result};
+
 /// There is none.
 pub(crate) enum Vulkan {}
 
@@ -11,8 +13,8 @@ pub(crate) fn can_import(_: &wgpu::Adapter) -> bool {
     false
 }
 
-pub(crate) fn open(_: &wgpu::Adapter, _: &wgpu::DeviceDescriptor<'_>) -> Option<(wgpu::Device, wgpu::Queue)> {
-    None
+pub(crate) fn open(_: &wgpu::Adapter, _: &wgpu::DeviceDescriptor<'_>) -> Result<(wgpu::Device, wgpu::Queue)> {
+    Err(IgpuError::new(Kind::Feature, "not on this system"))
 }
 
 impl Vulkan {

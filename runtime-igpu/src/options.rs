@@ -68,8 +68,8 @@ pub enum MatvecShape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UploadPath {
     /// Not at all: the device reads the mapped model file where it is. Needs an adapter that shares the host's memory and can
-    /// import it (Vulkan's `VK_EXT_external_memory_host`); what lies where the device cannot read it is copied. The default
-    /// for adapters of CPU type.
+    /// import it (Vulkan's `VK_EXT_external_memory_host`): without, the choice is an error. What lies where the device cannot read
+    /// it is copied. The default for adapters of CPU type, which go on copying where the driver refuses after all.
     ///
     /// The engine then needs the file as long as it decodes, and holds a [lease](onnx_model::Lease) on it: who wants to change the
     /// file waits for the next token, which is an error, or for the 45 s that the system grants (a token that takes longer may

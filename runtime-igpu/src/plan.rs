@@ -43,6 +43,7 @@ impl IgpuPlan {
     ///
     /// As [`new`](Self::new).
     pub fn on_adapter(folder: &ModelFolder, adapter: IgpuAdapter, options: IgpuOptions) -> Result<Self> {
+        adapter.check(&options)?;
         let limits = &adapter.limits;
         let max_binding_bytes = limits
             .max_storage_buffer_binding_size

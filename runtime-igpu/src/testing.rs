@@ -32,7 +32,7 @@ impl Rig {
         let options = IgpuOptions::default();
         match IgpuAdapter::find(&options) {
             Ok(adapter) => {
-                let gpu = Gpu::open(&adapter, options.stall_timeout).expect("the adapter opens");
+                let gpu = Gpu::open(&adapter, &options).expect("the adapter opens");
                 Some(Self {
                     subgroups: gpu.has_subgroups,
                     subgroup_size: adapter.info.subgroup_min_size,

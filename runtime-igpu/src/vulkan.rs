@@ -9,6 +9,8 @@ use onnx_model::TensorBytes;
 use wgpu::hal::Device as _;
 use wgpu::hal::api::Vulkan as Api;
 
+use crate::error::{IgpuError, Kind, Result};
+
 /// The extension that makes host memory device memory.
 const IMPORT: &CStr = ash::ext::external_memory_host::NAME;
 const HOST: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT;
@@ -32,27 +34,32 @@ pub(crate) fn can_import(adapter: &wgpu::Adapter) -> bool {
     raw.is_some_and(|raw| raw.physical_device_capabilities().supports_extension(IMPORT))
 }
 
-/// Opens a device that can import host memory; `None` if this adapter cannot, or not as `descriptor` says.
+/// Opens a device that can import host memory.
 pub(crate) fn open(
     adapter: &wgpu::Adapter,
     descriptor: &wgpu::DeviceDescriptor<'_>,
-) -> Option<(wgpu::Device, wgpu::Queue)> {
+) -> Result<(wgpu::Device, wgpu::Queue)> {
+    let refused = |why: &str| IgpuError::new(Kind::Feature, why);
     let allowed = adapter.features().contains(descriptor.required_features)
         && descriptor.required_limits.check_limits(&adapter.limits());
     if !allowed || !can_import(adapter) {
-        return None;
+        return Err(refused("the adapter has less than was asked for"));
     }
+    // SAFETY: the adapter is only asked, and to open a device.
+    let raw = unsafe { adapter.as_hal::<Api>() }.ok_or_else(|| refused("this is no Vulkan adapter"))?;
     // SAFETY: the adapter has these features and limits, which were checked, and the extension that the callback adds.
     let opened = unsafe {
-        adapter.as_hal::<Api>()?.open_with_callback(
+        raw.open_with_callback(
             descriptor.required_features,
             &descriptor.required_limits,
             &descriptor.memory_hints,
             Some(Box::new(|arguments| arguments.extensions.push(IMPORT))),
         )
     };
+    let opened = opened.map_err(|error| refused("the driver opens no device").caused_by(error))?;
     // SAFETY: the device was opened on this adapter with the features of the descriptor.
-    unsafe { adapter.create_device_from_hal::<Api>(opened.ok()?, descriptor) }.ok()
+    unsafe { adapter.create_device_from_hal::<Api>(opened, descriptor) }
+        .map_err(|error| refused("the graphics library does not take the device").caused_by(error))
 }
 
 impl Vulkan {
