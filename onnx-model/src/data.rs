@@ -107,11 +107,6 @@ impl OperatorData {
             .values()
             .try_for_each(|t| t.bytes.prefault().map_err(|e| e.at_tensor(&t.name)))
     }
-
-    /// Bytes of all constants.
-    pub fn weight_bytes(&self) -> u64 {
-        self.0.operator.weight_bytes
-    }
 }
 
 /// What is known of a value, its shape as far as it is declared.

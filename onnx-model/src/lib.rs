@@ -11,7 +11,7 @@
 //! for operator in folder.operators()? {
 //!     if operator.kind == OperatorKind::Mlp {
 //!         let data = folder.read(operator)?; // shares the mapped weights, touches none
-//!         println!("{}: {} bytes in {} tensors", operator.name, data.weight_bytes(), data.tensors().len());
+//!         println!("{}: {} bytes in {} tensors", operator.name, operator.weight_bytes, data.tensors().len());
 //!     }
 //! }
 //! # Ok::<(), onnx_model::Error>(())

@@ -47,7 +47,7 @@ pub struct KindSummary {
     pub operators: usize,
     /// Number of nodes in them.
     pub nodes: usize,
-    /// Bytes of their constants; a constant that two operators share counts twice.
+    /// Bytes of their constants, as [`Operator::weight_bytes`](crate::Operator::weight_bytes).
     pub weight_bytes: u64,
 }
 
@@ -101,7 +101,7 @@ pub struct OperatorSummary {
     pub layer: Option<usize>,
     /// Number of nodes.
     pub nodes: usize,
-    /// Bytes of its constants.
+    /// Bytes of its constants, as [`Operator::weight_bytes`](crate::Operator::weight_bytes).
     pub weight_bytes: u64,
 }
 

@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 ///
 /// A reading host lane that has used it up pauses until an operator has been set up. An operator larger than all of it is read
 /// when nothing else waits. So what waits never takes more than the budget or the largest operator, whichever is more; operators
-/// that the NPU engine sets up as one count as one. Where
-/// both engines share a read (an iGPU with memory or cores of its own), a value waits until both have set it up.
+/// that the NPU engine sets up as one count as one, and a constant that several operators read counts once. Where both engines
+/// share a read (an iGPU with memory or cores of its own), a value waits until both have set it up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StagingBudget {
     /// A quarter of the model's weights, at least its largest operator. None in the serial and two-phase modes, which a budget

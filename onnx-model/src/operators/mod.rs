@@ -52,7 +52,8 @@ pub struct Operator {
     pub inputs: Vec<String>,
     /// Values that other operators read or that are graph outputs.
     pub outputs: Vec<String>,
-    /// Bytes of the constants that the nodes read or have in their attributes.
+    /// Bytes of the constants that the nodes read or have in their attributes. A constant that several operators read, such as
+    /// rotary tables or tied embeddings, counts for the first of them, so that the sum over all operators is what the model takes.
     pub weight_bytes: u64,
 }
 

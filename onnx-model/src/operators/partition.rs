@@ -25,7 +25,7 @@ pub(crate) fn group(graph: &Graph) -> Result<Vec<Operator>> {
         }
     }
     let mut names = Names::new(graph, &flow, &regions);
-    let interface = Interface::of(graph, &groups);
+    let mut interface = Interface::of(graph, &groups);
     let mut operators = Vec::with_capacity(groups.n);
     for (position, &group) in order.iter().enumerate() {
         let nodes = std::mem::take(&mut members[group as usize]);
@@ -167,6 +167,8 @@ struct Interface<'g> {
     graph_outputs: HashSet<&'g str>,
     /// Values read by more than their producer's group.
     crossing: HashSet<&'g str>,
+    /// Constants that a group asked about before reads.
+    counted: HashSet<&'g str>,
 }
 
 impl<'g> Interface<'g> {
@@ -187,21 +189,25 @@ impl<'g> Interface<'g> {
             groups,
             graph_outputs,
             crossing,
+            counted: HashSet::new(),
         }
     }
 
-    fn of_nodes(&self, nodes: &[NodeId], group: u32) -> (Vec<String>, Vec<String>, u64) {
+    /// Inputs, outputs and weight bytes; groups are asked about in topological order.
+    fn of_nodes(&mut self, nodes: &[NodeId], group: u32) -> (Vec<String>, Vec<String>, u64) {
         let (mut inputs, mut outputs, mut weight_bytes) = (Vec::new(), Vec::new(), 0u64);
         let mut seen = HashSet::new();
-        for node in nodes.iter().map(|&id| self.graph.node(id)) {
+        let graph = self.graph;
+        for node in nodes.iter().map(|&id| graph.node(id)) {
             weight_bytes = weight_bytes.saturating_add(node.embedded_bytes());
             for value in node.reads().filter(|v| seen.insert(*v)) {
-                if let Some(initializer) = self.graph.initializer(value) {
-                    weight_bytes = weight_bytes.saturating_add(initializer.byte_len());
-                } else if let Some(constant) = self.graph.constant(value) {
-                    weight_bytes = weight_bytes.saturating_add(constant.bytes.len() as u64);
-                } else if self
-                    .graph
+                let constant = graph.initializer(value).map(|initializer| initializer.byte_len());
+                let constant = constant.or_else(|| Some(graph.constant(value)?.bytes.len() as u64));
+                if let Some(bytes) = constant {
+                    if self.counted.insert(value) {
+                        weight_bytes = weight_bytes.saturating_add(bytes);
+                    }
+                } else if graph
                     .producer(value)
                     .is_none_or(|p| self.groups.of[p.index()] != Some(group))
                 {

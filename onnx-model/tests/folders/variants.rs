@@ -10,7 +10,7 @@ use onnx_model::write::{SubmodelOptions, submodel};
 use onnx_model::{FolderOptions, Graph, InitializerData, ModelFolder, OperatorKind};
 use prost::Message;
 
-use crate::support::check_partition;
+use crate::support::{check_partition, check_weight_bytes};
 
 /// What lies before, in and after layer 1; the other layers must be like it.
 #[track_caller]
@@ -38,6 +38,7 @@ fn check(name: &str, expected: Expect) {
     check_inferred_types(&folder, &bytes);
     let operators = folder.operators().unwrap();
     check_partition(folder.graph(), operators);
+    check_weight_bytes(&folder);
     let mut text = String::new();
     for operator in operators {
         let data = folder.read(operator).unwrap();

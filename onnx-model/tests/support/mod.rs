@@ -3,11 +3,11 @@
 
 pub mod qwen3_4b;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use onnx_model::proto::*;
-use onnx_model::{DataType, Graph, ModelFolder, Operator};
+use onnx_model::{Attribute, AttributeValue, DataType, Graph, ModelFolder, Node, Operator};
 use prost::Message;
 
 pub const FIXTURES: [&str; 4] = [
@@ -23,6 +23,40 @@ pub fn fixture_dir(name: &str) -> PathBuf {
 
 pub fn fixture(name: &str) -> ModelFolder {
     ModelFolder::open(fixture_dir(name)).unwrap()
+}
+
+/// Operators take together what the constants take that nodes read or have in their attributes, each counted once.
+#[track_caller]
+pub fn check_weight_bytes(folder: &ModelFolder) {
+    fn embedded(node: &Node) -> u64 {
+        let of = |attribute: &Attribute| match &attribute.value {
+            AttributeValue::Tensor(tensor) => tensor.bytes.len() as u64,
+            AttributeValue::Graph(graph) => {
+                let inner: u64 = graph.nodes.iter().map(embedded).sum();
+                inner
+                    + graph
+                        .initializers
+                        .iter()
+                        .map(|t| t.dtype.byte_len(&t.shape).unwrap())
+                        .sum::<u64>()
+            }
+            _ => 0,
+        };
+        node.attributes.iter().map(of).sum()
+    }
+    let operators = folder.operators().unwrap();
+    let data: Vec<_> = operators.iter().map(|o| folder.read(o).unwrap()).collect();
+    let tensors = data.iter().flat_map(|data| data.tensors());
+    let distinct: BTreeMap<_, _> = tensors
+        .map(|(name, tensor)| (name, tensor.bytes.len() as u64))
+        .collect();
+    let in_attributes: u64 = data.iter().flat_map(|data| data.nodes()).map(embedded).sum();
+    assert_eq!(
+        operators.iter().map(|o| o.weight_bytes).sum::<u64>(),
+        distinct.values().sum::<u64>() + in_attributes,
+        "{}",
+        folder.dir().display()
+    );
 }
 
 /// Every node but Constants in exactly one operator; every input a graph input or an earlier operator's output (so
