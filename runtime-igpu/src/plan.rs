@@ -1,6 +1,7 @@
 //! From model folder and adapter to a program, before any device is opened.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use onnx_model::ModelFolder;
@@ -9,7 +10,8 @@ use crate::adapter::IgpuAdapter;
 use crate::error::{IgpuError, Kind, Result};
 use crate::memory::Budget;
 use crate::options::{IgpuOptions, UploadPath};
-use crate::program::{Binding, CompileOptions, Compiler, Program};
+use crate::program::{Binding, CompileOptions, Compiler, Encoding, Program, WeightSpec};
+use crate::upload::stays_in_place;
 
 /// A decoder compiled for an adapter; nothing is on the device yet.
 #[derive(Clone)]
@@ -59,12 +61,14 @@ impl IgpuPlan {
         let program = Compiler::compile(folder, compile)?;
         let kv_capacity = options.kv_capacity.clamp(1, program.context_length);
         let budget = Budget::of(&adapter, &options);
+        let reads_mapping = adapter.upload_path(&options) == UploadPath::Imported
+            && folder.weight_files().all(|file| file.lease().is_some());
         let sizes = program.operators.iter().map(|operator| {
-            let weights: u64 = operator
-                .uploads
-                .iter()
-                .map(|id| program.weights[id.0].bytes())
-                .sum();
+            let weights = operator.uploads.iter().map(|id| &program.weights[id.0]);
+            let weights: u64 = match reads_mapping {
+                true => weights.map(|weight| copied_bytes(folder, weight)).sum(),
+                false => weights.map(WeightSpec::bytes).sum(),
+            };
             (
                 operator.name.as_str(),
                 weights + 2 * operator.layers.len() as u64 * program.kv.bytes(kv_capacity),
@@ -101,12 +105,16 @@ impl IgpuPlan {
         self
     }
 
-    /// Device memory the engine takes when set up: weights, KV cache and intermediate values.
+    /// Device memory the engine takes when set up: copied weights, KV cache and intermediate values.
+    ///
+    /// Weights that kernels read where the model file is mapped take none. Where they are is decided as each is set up; here those
+    /// count whose place in the file is not one that every device can read, and all where no file can be
+    /// [leased](onnx_model::Lease) now. Kernels, parameters and what the driver itself takes do not count.
     pub fn device_bytes(&self) -> u64 {
         self.device_bytes
     }
 
-    /// The part of it that is weights.
+    /// Bytes of the weights as kernels read them, be it in device memory or in place.
     pub fn weight_bytes(&self) -> u64 {
         let uploads = self
             .program
@@ -149,6 +157,20 @@ impl IgpuPlan {
             .map(crate::shader::KernelSpec::label)
             .collect()
     }
+}
+
+/// Bytes of the parts of a weight that do not stay where they are mapped.
+fn copied_bytes(folder: &ModelFolder, weight: &WeightSpec) -> u64 {
+    let home = match weight.encoding {
+        Encoding::Raw => folder.tensor(&weight.tensor).ok(),
+        Encoding::Float32 => None,
+    };
+    let stays = |part: &Range<u64>| {
+        home.as_ref()
+            .is_some_and(|home| stays_in_place(&home.bytes, part))
+    };
+    let copied = weight.parts.iter().filter(|part| !stays(part));
+    copied.map(|part| part.end - part.start).sum()
 }
 
 /// The context the caller asks for, else as much of the model's as one layer's cache fits into a binding.
