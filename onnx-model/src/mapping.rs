@@ -159,7 +159,7 @@ impl Mapping {
         if len == 0 {
             return Ok(());
         }
-        match populate(&self.file, offset, &self.bytes()[offset as usize..end as usize]) {
+        match populate(&self.file, &self.bytes()[offset as usize..end as usize]) {
             Populate::Done => Ok(()),
             Populate::Failed(e) => {
                 self.check(end)?;
@@ -173,7 +173,8 @@ impl Mapping {
     /// come back from the cache when used again. Does nothing where the operating system has no such call.
     pub fn release(&self, offset: u64, len: u64) {
         let end = offset.saturating_add(len).min(self.len);
-        let (first, last) = (offset.div_ceil(PAGE) * PAGE, end / PAGE * PAGE);
+        let page = page_bytes() as u64;
+        let (first, last) = (offset.div_ceil(page) * page, end / page * page);
         if first < last {
             discard(&self.bytes()[first as usize..last as usize]);
         }
@@ -181,11 +182,12 @@ impl Mapping {
 
     /// Reads one byte of each page into nowhere: fills the page cache and finds a missing page without touching it.
     fn read_pages(&self, offset: u64, end: u64) -> Result<()> {
+        let page = page_bytes() as u64;
         let mut at = offset;
         while at < end {
             read_exact_at(&self.file, &mut [0u8], at)
                 .map_err(|e| Error::io(&self.path, "read the weights", e))?;
-            at = (at / PAGE + 1) * PAGE;
+            at = (at / page + 1) * page;
         }
         Ok(())
     }
@@ -197,8 +199,19 @@ impl Mapping {
     }
 }
 
-/// Smallest page size of the supported platforms; smaller steps than needed do no harm.
-pub(crate) const PAGE: u64 = 4096;
+/// Bytes of this machine's pages.
+#[cfg(unix)]
+pub(crate) fn page_bytes() -> usize {
+    // SAFETY: asks for a number.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).expect("a system with memory maps has pages")
+}
+
+/// No more than a page; smaller steps than needed do no harm.
+#[cfg(not(unix))]
+pub(crate) fn page_bytes() -> usize {
+    4096
+}
 
 #[cfg(unix)]
 fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
@@ -358,9 +371,9 @@ mod tests {
             .unwrap()
             .set_len(10)
             .unwrap();
-        match populate(&mapping.file, 50_000, &mapping.bytes()[50_000..50_010]) {
+        match populate(&mapping.file, &mapping.bytes()[90_000..90_010]) {
             Populate::Failed(_) => {}
-            Populate::NotAvailable => assert!(mapping.read_pages(50_000, 50_010).unwrap_err().is_io()),
+            Populate::NotAvailable => assert!(mapping.read_pages(90_000, 90_010).unwrap_err().is_io()),
             Populate::Done => panic!("a page behind the end cannot be populated"),
         }
     }

@@ -137,9 +137,7 @@ mod handler {
     }
 
     fn previous() -> Option<Previous> {
-        // SAFETY: asks for a number.
-        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        let page = usize::try_from(page).ok().filter(|p| p.is_power_of_two())?;
+        let page = crate::mapping::page_bytes();
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
         // SAFETY: reads the present action into memory of the right size.
         if unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), action.as_mut_ptr()) } != 0 {
