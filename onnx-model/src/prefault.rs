@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use memmap2::Mmap;
 
-    fn faults() -> i64 {
+    fn faults() -> libc::c_long {
         // SAFETY: all zeros is a value of the struct, which the call fills in.
         unsafe {
             let mut usage: libc::rusage = std::mem::zeroed();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     /// Populates a range of a mapped file of 4 MiB and reads it; gives the faults that reading took.
-    fn faults_of_reading(file: &File) -> i64 {
+    fn faults_of_reading(file: &File) -> libc::c_long {
         // SAFETY: the file is this test's own.
         let map = unsafe { Mmap::map(file) }.unwrap();
         let bytes = &map[70_000..3_070_000];

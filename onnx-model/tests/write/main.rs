@@ -332,7 +332,7 @@ fn impossible_geometries_and_block_sizes_are_refused() {
     });
     refused(DecoderSpec { vocab: 100, ..tiny() });
     refused(DecoderSpec {
-        hidden: 1 << 40,
+        hidden: usize::MAX,
         ..tiny()
     });
     // A shared embedding cannot be padded.
