@@ -59,12 +59,6 @@ pub(crate) struct DeviceOperator {
     pub(crate) layers: Vec<LayerCache>,
 }
 
-/// An operator that can run: its steps bound to kernels and buffers.
-pub(crate) struct BoundOperator {
-    pub(crate) steps: Vec<DeviceStep>,
-    pub(crate) layers: Vec<LayerCache>,
-}
-
 /// A step that can be dispatched.
 pub(crate) struct DeviceStep {
     pub(crate) kernel: Arc<Kernel>,
@@ -167,22 +161,21 @@ impl Context {
         Ok(DeviceOperator { layers })
     }
 
-    /// Writes the parameters of an operator's steps and binds them; kernels and shared weights have to be there.
+    /// Writes the parameters of an operator's steps and binds them; kernels and weights have to be there.
     pub(crate) fn bind_operator(
         &self,
         operator: &OperatorProgram,
-        device: DeviceOperator,
-    ) -> Result<BoundOperator> {
+        layers: &[LayerCache],
+    ) -> Result<Vec<DeviceStep>> {
         let started = Instant::now();
-        let layers = device.layers;
         let steps = operator
             .steps
             .iter()
-            .map(|step| self.prepare(step, &layers))
+            .map(|step| self.prepare(step, layers))
             .collect::<Result<_>>()?;
         self.gpu.check()?;
         self.record(|times| times.bind += started.elapsed());
-        Ok(BoundOperator { steps, layers })
+        Ok(steps)
     }
 
     fn upload(&self, operator: &OperatorProgram, data: &OperatorData) -> Result<()> {

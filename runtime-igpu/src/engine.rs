@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::context::{BoundOperator, Context, DeviceStep, SetupTimes};
+use crate::context::{Context, DeviceOperator, DeviceStep, SetupTimes};
 use crate::error::{IgpuError, Kind, Result};
 use crate::in_place::InPlace;
 use crate::kv::{KvSlices, LayerCache, grown};
@@ -46,13 +46,21 @@ enum Wanted {
 }
 
 impl IgpuEngine {
-    pub(crate) fn new(context: Arc<Context>, operators: Vec<BoundOperator>, plan: &IgpuPlan) -> Result<Self> {
+    /// Binds operators to kernels; every kernel and every weight is there.
+    pub(crate) fn new(
+        context: Arc<Context>,
+        operators: Vec<DeviceOperator>,
+        plan: &IgpuPlan,
+    ) -> Result<Self> {
         let program = Arc::clone(&context.program);
         let capacity = plan.kv_capacity;
         let mut steps = Vec::with_capacity(program.n_steps);
         let mut layers = Vec::new();
         for (i, (operator, device)) in program.operators.iter().zip(operators).enumerate() {
-            for (j, (step, device)) in operator.steps.iter().zip(device.steps).enumerate() {
+            let bound = context
+                .bind_operator(operator, &device.layers)
+                .map_err(|error| error.at_operator(&operator.name))?;
+            for (j, (step, device)) in operator.steps.iter().zip(bound).enumerate() {
                 let greedy_only = step.index == program.greedy_step;
                 steps.push(EngineStep {
                     at: (i, j),

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use onnx_model::{OperatorData, OperatorId, OperatorKind};
 use scheduler::{InitError, InitGraph, InitMode, Lane, NodeId, NodeRef, Operator, Ready};
 
-use crate::context::{BoundOperator, Context};
+use crate::context::{Context, DeviceOperator};
 use crate::engine::IgpuEngine;
 use crate::error::{IgpuError, Kind, Result};
-use crate::operator::{Binding, Kernels, OperatorSource, OperatorsOf, Shared};
+use crate::operator::{Kernels, OperatorSource, OperatorsOf, Shared};
 use crate::options::UploadPath;
 use crate::plan::IgpuPlan;
 
@@ -24,7 +24,6 @@ pub struct IgpuNodes {
     shared: Arc<Shared>,
     device: NodeRef<Arc<Context>>,
     operators: Vec<Operator<OperatorsOf>>,
-    bound: Vec<NodeRef<BoundOperator>>,
     all: Vec<NodeId>,
 }
 
@@ -82,12 +81,12 @@ impl IgpuPlan {
         let mut order: Vec<_> = (0..specs.len()).collect();
         // What is long to compile goes first, so that no compiler is left alone with it.
         order.sort_by_key(|&index| std::cmp::Reverse(specs[index].compose(false).len()));
-        let kernels: BTreeMap<usize, Operator<Kernels>> = order
+        let kernels: Vec<Operator<Kernels>> = order
             .into_iter()
             .map(|index| {
                 let kernel = graph.operator(&kernel_lane, specs[index].label(), index);
                 graph.after(kernel, device);
-                (index, kernel)
+                kernel
             })
             .collect();
         let mut operators: Vec<Operator<OperatorsOf>> = Vec::new();
@@ -109,41 +108,14 @@ impl IgpuPlan {
             graph.after(added, device);
             operators.push(added);
         }
-        let bind_lane = graph.lane(Binding);
-        let mut bound = Vec::new();
-        for (program, &uploaded) in self.program.operators.iter().zip(&operators) {
-            let (binding, id) = (Arc::clone(&shared), program.id);
-            let node = graph.node(
-                &bind_lane,
-                format!("{}.bind", program.name),
-                uploaded.device(),
-                async move |_: &mut (), device| {
-                    let program = binding.program(id);
-                    let bound = binding.context()?.bind_operator(program, device);
-                    Ok(bound.map_err(|error| error.at_operator(&program.name))?)
-                },
-            );
-            let mut needed: Vec<_> = program.steps.iter().map(|step| step.kernel).collect();
-            needed.sort_unstable();
-            needed.dedup();
-            for kernel in needed {
-                graph.after(node, kernels[&kernel]);
-            }
-            for shared in &program.shares {
-                graph.after(node, operators[shared.index()]);
-            }
-            bound.push(node);
-        }
         let all = std::iter::once(device.id())
-            .chain(kernels.values().map(|&kernel| kernel.into()))
+            .chain(kernels.into_iter().map(NodeId::from))
             .chain(operators.iter().map(|&operator| operator.into()))
-            .chain(bound.iter().map(|node| node.id()))
             .collect();
         IgpuNodes {
             shared,
             device,
             operators,
-            bound,
             all,
         }
     }
@@ -195,12 +167,12 @@ impl IgpuNodes {
             .check_weights()
             .map_err(|error| IgpuError::new(Kind::Model, error.to_string()).caused_by(error))?;
         let take = |error: InitError| IgpuError::from_init(&error);
-        let bound = self
-            .bound
+        let operators = self
+            .operators
             .into_iter()
-            .map(|node| ready.try_take(node).map_err(take))
-            .collect::<Result<Vec<_>>>()?;
-        IgpuEngine::new(Arc::clone(self.shared.context()?), bound, &self.shared.plan)
+            .map(|operator| ready.try_take(operator.device()).map_err(take))
+            .collect::<Result<Vec<DeviceOperator>>>()?;
+        IgpuEngine::new(Arc::clone(self.shared.context()?), operators, &self.shared.plan)
     }
 }
 

@@ -4,10 +4,10 @@
 //! host lane     read embed_tokens, read q_proj, ..        (shared with another engine, if there is one)
 //! igpu.Kernel   device | kernel matvec | kernel rms_norm | ..
 //! igpu.<Kind>            upload q_proj | upload k_proj | ..          one lane per kind of operator
-//! igpu.Bind                              bind q_proj | ..            after its kernels and its uploads
 //! ```
 //!
-//! Uploads do not wait for kernels; only binding does. A kernel node ends after a warm-up dispatch.
+//! Uploads do not wait for kernels: operators are bound to kernels when the engine is put together, behind the barrier, some
+//! microseconds each. A kernel node ends after a warm-up dispatch.
 
 use std::sync::{Arc, OnceLock};
 
@@ -151,31 +151,5 @@ impl OperatorType for OperatorsOf {
         let context = self.shared.context()?;
         let set_up = context.set_up(program, &data, self.shared.plan.kv_capacity);
         Ok(set_up.map_err(|error| error.at_operator(&program.name))?)
-    }
-}
-
-/// The operator type whose lane binds operators to kernels; it has only plain nodes.
-pub(crate) struct Binding;
-
-impl OperatorType for Binding {
-    type Source = ();
-    type Host = ();
-    type Device = ();
-    type Lane = ();
-
-    fn name(&self) -> &str {
-        "igpu.Bind"
-    }
-
-    fn open(&self) -> Result<(), BoxError> {
-        Ok(())
-    }
-
-    fn read(&self, (): &()) -> Result<(), BoxError> {
-        Ok(())
-    }
-
-    async fn setup(&self, (): &mut (), (): ()) -> Result<(), BoxError> {
-        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use onnx_model::{DataType, Graph, ModelFolder, Node, OperatorId};
+use onnx_model::{DataType, Graph, ModelFolder, Node};
 
 use super::{
     Binding, Encoding, Grid, KvShape, OperatorProgram, Program, Step, Value, View, WeightId, WeightSpec,
@@ -54,7 +54,6 @@ pub(crate) struct Compiler<'a> {
     kernels: Vec<KernelSpec>,
     weights: Vec<WeightSpec>,
     /// The operator that uploads each weight.
-    uploaders: Vec<OperatorId>,
     operators: Vec<OperatorProgram>,
     n_steps: usize,
     node: String,
@@ -76,7 +75,6 @@ impl<'a> Compiler<'a> {
             lens: Vec::new(),
             kernels: Vec::new(),
             weights: Vec::new(),
-            uploaders: Vec::new(),
             operators: Vec::new(),
             n_steps: 0,
             node: String::new(),
@@ -89,7 +87,6 @@ impl<'a> Compiler<'a> {
                 kind: operator.kind,
                 steps: Vec::new(),
                 uploads: Vec::new(),
-                shares: Vec::new(),
                 layers: Vec::new(),
             });
             for &id in &operator.nodes {
@@ -344,16 +341,9 @@ impl<'a> Compiler<'a> {
     fn weight(&mut self, spec: WeightSpec) -> WeightId {
         let operator = self.operators.last_mut().expect("compiling an operator");
         match self.weights.iter().position(|known| *known == spec) {
-            Some(at) => {
-                let uploader = self.uploaders[at];
-                if uploader != operator.id && !operator.shares.contains(&uploader) {
-                    operator.shares.push(uploader);
-                }
-                WeightId(at)
-            }
+            Some(at) => WeightId(at),
             None => {
                 self.weights.push(spec);
-                self.uploaders.push(operator.id);
                 let id = WeightId(self.weights.len() - 1);
                 operator.uploads.push(id);
                 id

@@ -49,8 +49,6 @@ pub(crate) struct OperatorProgram {
     pub(crate) steps: Vec<Step>,
     /// Weights that this operator uploads: those it is the first to use.
     pub(crate) uploads: Vec<WeightId>,
-    /// Earlier operators that upload weights this one shares.
-    pub(crate) shares: Vec<OperatorId>,
     /// KV caches that this operator allocates.
     pub(crate) layers: Vec<usize>,
 }

@@ -38,7 +38,7 @@ fn every_mode_gives_the_same_engine() {
 }
 
 #[test]
-fn operators_are_bound_after_their_kernels_and_their_uploads() {
+fn the_device_opens_before_kernels_and_uploads() {
     let folder = folder(FIXTURE);
     let Some(plan) = plan(&folder, "order of set-up") else {
         return;
@@ -69,27 +69,19 @@ fn operators_are_bound_after_their_kernels_and_their_uploads() {
         for &kernel in &kernels {
             assert!(trace.before(device, kernel));
         }
-        let product = plan
-            .kernels()
-            .iter()
-            .position(|kernel| kernel.starts_with("matvec"))
-            .expect("a product");
         for operator in operators {
-            let (uploaded, bound) = (find(&operator.name), find(&format!("{}.bind", operator.name)));
             assert!(
-                trace.before(device, uploaded) && trace.before(uploaded, bound),
+                trace.before(device, find(&operator.name)),
                 "{mode}: {}",
                 operator.name
             );
-            if operator.name.ends_with("_proj")
-                || operator.name.ends_with(".mlp")
-                || operator.name == "lm_head"
-            {
-                assert!(trace.before(kernels[product], bound), "{mode}: {}", operator.name);
-            }
         }
-        // The table that embedding and lm_head share goes up once, with whoever comes first.
-        assert!(trace.before(find("embed_tokens"), find("lm_head.bind")), "{mode}");
+        // One node per kernel and operator, and the device: they are bound to each other behind the barrier.
+        let n_device_nodes = 1 + kernels.len() + operators.len();
+        assert_eq!(nodes.barrier_nodes().len(), n_device_nodes, "{mode}");
+        nodes
+            .finish(&mut run.ready().wait().expect("is set up"))
+            .expect("binds");
     }
 }
 
