@@ -8,6 +8,7 @@ use std::task::Waker;
 use super::actions::{Action, Actions};
 use super::log::{Ending, Log, Moment};
 use super::shared::{Shared, ending_of};
+use super::waiting::Yields;
 use crate::budget::Patience;
 use crate::clock::Clock;
 use crate::error::Fault;
@@ -42,6 +43,7 @@ pub struct Cx {
     /// Nothing without a staging budget.
     pub(super) patience: Option<Patience>,
     pub(super) host_seen: u32,
+    pub(super) yields: Yields,
     /// Place of the next node with an action: the one comparison a plain node pays for them.
     pub(super) special: Pos,
     pub(super) actions: Actions,
@@ -75,6 +77,7 @@ impl Cx {
                 InitMode::TwoPhase => Patience::UntilDrained,
             }),
             host_seen: 0,
+            yields: Yields::new(),
             special: Pos::MAX,
             actions: Actions::default(),
             log,

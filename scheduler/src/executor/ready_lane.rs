@@ -9,9 +9,9 @@
 
 use std::collections::VecDeque;
 
+use super::RunningLane;
 use super::context::Cx;
 use super::log::Moment;
-use super::{RunningLane, waiting};
 use crate::clock::Clock;
 use crate::ready::Pos;
 use crate::signal::Signal;
@@ -139,11 +139,11 @@ fn next(ready: &ReadyLane, cx: &mut Cx, n_done: u32) -> Option<Pos> {
             return Some(pos);
         }
         cx.rest(n_done);
-        if yields < waiting::YIELDS {
+        if yields < cx.yields.get() {
             yields += 1;
             thread::yield_now();
         } else {
-            cx.signal.park();
+            cx.park();
         }
         cx.touch();
     }

@@ -1,8 +1,10 @@
 //! How a lane's thread waits: for other lanes, for the staging budget, for an async node, for the end of the run.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use super::context::Cx;
 use super::log::{Log, Moment};
@@ -13,12 +15,32 @@ use crate::ready::{LaneIndex, Pos, View};
 use crate::signal::Signal;
 use crate::sync::{Ordering, thread};
 
-/// How often a lane that has nothing to do yields before it parks. One yield is 0.3 to 1 us: long enough for a busy
-/// host lane to read a batch, short enough to stay invisible when nodes take milliseconds.
+/// How often a lane that has nothing to do yields before it parks. One yield is 0.3 to 1 us: where waits are short, a busy host lane
+/// has time to read a batch. Where they are long, yielding only hands the core over and back. A lane's waits are much alike, so the
+/// last one tells.
+pub(super) struct Yields(Cell<u32>);
+
 #[cfg(not(shuttle))]
-pub(super) const YIELDS: u32 = 64;
+const MOST: u32 = 64;
 #[cfg(shuttle)]
-pub(super) const YIELDS: u32 = 1;
+const MOST: u32 = 1;
+
+/// A wait whose end that many yields might have seen.
+const SHORT: Duration = Duration::from_micros(50);
+
+impl Yields {
+    pub(super) fn new() -> Self {
+        Self(Cell::new(MOST))
+    }
+
+    pub(super) fn get(&self) -> u32 {
+        self.0.get()
+    }
+
+    fn learn(&self, parked: Duration) {
+        self.0.set(if parked < SHORT { MOST } else { 1 });
+    }
+}
 
 impl Cx {
     /// Whether the host node at `pos` may be read now. If so, its bytes are charged.
@@ -127,6 +149,13 @@ impl Cx {
         with(&mut self.clock, &mut self.log, self.lane)
     }
 
+    /// Sleeps until woken, after the yields.
+    pub(super) fn park(&self) {
+        let parked = Instant::now();
+        self.signal.park();
+        self.yields.learn(parked.elapsed());
+    }
+
     fn wait_for_tide(&self, lane: LaneIndex, need: u32) -> bool {
         let tide = &self.shared.lanes[lane as usize].tide;
         for _ in 0..self.shared.spins {
@@ -135,7 +164,7 @@ impl Cx {
             }
             std::hint::spin_loop();
         }
-        for _ in 0..YIELDS {
+        for _ in 0..self.yields.get() {
             if tide.reached() >= need {
                 return true;
             }
@@ -155,7 +184,7 @@ impl Cx {
                 tide.forget(&self.signal);
                 return false;
             }
-            self.signal.park();
+            self.park();
         }
     }
 
@@ -234,5 +263,20 @@ impl View for Cx {
         };
         self.observe_tide(lane);
         finished
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_wait_ends_the_yielding_and_a_short_one_brings_it_back() {
+        let yields = Yields::new();
+        assert_eq!(yields.get(), MOST);
+        yields.learn(SHORT);
+        assert_eq!(yields.get(), 1);
+        yields.learn(SHORT - Duration::from_nanos(1));
+        assert_eq!(yields.get(), MOST);
     }
 }
