@@ -54,8 +54,7 @@ impl HybridRuntime {
     /// something the iGPU engine lacks. In inline mode also the error of initialisation itself.
     pub fn load(folder: impl AsRef<Path>, options: HybridOptions) -> Result<Self> {
         let started = Instant::now();
-        let folder = ModelFolder::open(folder).map_err(Error::model)?;
-        let plan = Plan::new(&folder, &options)?;
+        let (folder, plan) = Plan::new(folder.as_ref(), &options)?;
         let limits = limits(&folder, plan.context(&folder));
         let (sampling, notices) = (limits.sampling.clone(), plan.notices.clone());
         let mut graph = InitGraph::new();

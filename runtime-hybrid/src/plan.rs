@@ -1,12 +1,15 @@
 //! Which engines a model gets, and the graph that sets them up.
 
 use std::collections::HashSet;
+use std::panic::resume_unwind;
+use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 
 use onnx_model::ModelFolder;
-use runtime_igpu::{IgpuNodes, IgpuPlan};
-use runtime_npu::{MappedPages, NpuEngine, NpuPlan, NpuSetup};
-use scheduler::{BarrierId, InitGraph, NodeId, Operator, Ready};
+use runtime_igpu::{IgpuAdapter, IgpuNodes, IgpuPlan};
+use runtime_npu::{NpuEngine, NpuPlan, NpuSetup, OnnxRuntime};
+use scheduler::{BarrierId, InitGraph, InitMode, NodeId, Operator, Ready};
 
 use crate::engines::{CacheUse, IgpuDecode, NpuDecode, NpuPrefill};
 use crate::error::{Error, Result};
@@ -85,32 +88,52 @@ pub(crate) struct Barriers {
 }
 
 impl Plan {
-    /// Chooses the engines. Opens no device and touches no weight.
-    pub(crate) fn new(folder: &ModelFolder, options: &HybridOptions) -> Result<Self> {
-        let mut notices = Vec::new();
-        let mut igpu = match options.engines {
-            Engines::NpuOnly => None,
-            Engines::Hybrid => {
-                Some(IgpuPlan::new(folder, options.igpu.clone()).map_err(|e| Error::unsupported("iGPU", e))?)
-            }
-            Engines::Auto => match IgpuPlan::new(folder, options.igpu.clone()) {
-                Ok(plan) => Some(plan),
-                Err(error) => {
-                    notices.push(one_line(&format!("decoding on the NPU engine: {error}")));
-                    None
-                }
-            },
+    /// Opens the folder and chooses the engines. Opens no device and touches no weight.
+    pub(crate) fn new(dir: &Path, options: &HybridOptions) -> Result<(ModelFolder, Self)> {
+        let model = || -> Result<(ModelFolder, NpuPlan)> {
+            let folder = ModelFolder::open(dir).map_err(Error::model)?;
+            let npu = NpuPlan::new(&folder, options.npu.clone()).map_err(|e| Error::unsupported("NPU", e))?;
+            Ok((folder, npu))
         };
-        if let Some(notice) = igpu.as_ref().and_then(|plan| plan.adapter().notice()) {
-            notices.push(one_line(&notice));
+        let adapter = || IgpuAdapter::find(&options.igpu);
+        let (model, adapter) = match (options.engines, options.init) {
+            (Engines::NpuOnly, _) => (model()?, None),
+            (_, InitMode::Inline) => (model()?, Some(adapter())),
+            _ => thread::scope(|scope| -> Result<_> {
+                // Loading the graphics drivers takes longer than all else here.
+                let adapter = scope.spawn(adapter);
+                let model = model()?;
+                // If it cannot be loaded, the lane that needs it says so.
+                let _ = OnnxRuntime::load(&options.npu.library, options.npu.n_threads);
+                let adapter = adapter.join().unwrap_or_else(|panic| resume_unwind(panic));
+                Ok((model, Some(adapter)))
+            })?,
+        };
+        let (folder, npu) = model;
+        let igpu = adapter
+            .map(|adapter| IgpuPlan::on_adapter(&folder, adapter?, options.igpu.clone()))
+            .transpose();
+        let mut plan = Self {
+            npu,
+            igpu: None,
+            notices: Vec::new(),
+        };
+        match (igpu, options.engines) {
+            (Ok(igpu), _) => plan.igpu = igpu,
+            (Err(error), Engines::Auto) => {
+                plan.notices
+                    .push(one_line(&format!("decoding on the NPU engine: {error}")));
+            }
+            (Err(error), _) => return Err(Error::unsupported("iGPU", error)),
         }
-        let mut npu = options.npu.clone();
-        if igpu.as_ref().is_some_and(IgpuPlan::reads_mapping) {
-            npu.mapped_pages = MappedPages::Keep;
-            igpu = igpu.map(IgpuPlan::without_prefault);
+        if let Some(notice) = plan.igpu.as_ref().and_then(|igpu| igpu.adapter().notice()) {
+            plan.notices.push(one_line(&notice));
         }
-        let npu = NpuPlan::new(folder, npu).map_err(|e| Error::unsupported("NPU", e))?;
-        Ok(Self { npu, igpu, notices })
+        if plan.igpu.as_ref().is_some_and(IgpuPlan::reads_mapping) {
+            plan.npu = plan.npu.keep_mapped_pages();
+            plan.igpu = plan.igpu.map(IgpuPlan::without_prefault);
+        }
+        Ok((folder, plan))
     }
 
     /// The longest sequence that the engines can hold.

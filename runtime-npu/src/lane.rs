@@ -1,7 +1,7 @@
 //! What the operator types have in common: reading on the host lane, creating kernels on their own.
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use onnx_model::write::{AttributeOverride, SubmodelOptions};
 use onnx_model::{ModelFolder, OperatorData, OperatorId, OperatorKind};
@@ -10,7 +10,7 @@ use crate::error::{NpuError, Result};
 use crate::form::{self, GraphForm};
 use crate::joint::{Joint, Joints};
 use crate::kernel::Kernel;
-use crate::options::{MappedPages, NpuOptions, Prefault, Provider};
+use crate::options::{NpuOptions, Prefault, Provider};
 use crate::provider::ResolvedProvider;
 use crate::runtime::OnnxRuntime;
 use crate::shapes::WarmShapes;
@@ -48,6 +48,8 @@ pub struct NpuLane {
 /// Shared by all operator types of one engine. It holds no model: device setup sees only what the host lane read.
 pub(crate) struct KernelSetup {
     pub(crate) options: NpuOptions,
+    /// Whether a weight's mapped pages stay once the provider has packed it.
+    keeps_mapped_pages: bool,
     pub(crate) warm_shapes: WarmShapes,
     pub(crate) joints: Joints,
     /// A file that exists: ONNX Runtime wants to see that the file of weights that are elsewhere is there, and does not open it.
@@ -57,14 +59,22 @@ pub(crate) struct KernelSetup {
 }
 
 impl KernelSetup {
-    pub(crate) fn new(folder: &ModelFolder, options: NpuOptions, joints: Vec<Joint>) -> Arc<Self> {
-        Arc::new(Self {
+    pub(crate) fn new(folder: &ModelFolder, options: NpuOptions, joints: Vec<Joint>) -> Self {
+        Self {
             options,
+            keeps_mapped_pages: false,
             joints: Joints::new(joints),
             warm_shapes: WarmShapes::infer(folder),
             weights_file: folder.graph_path().to_path_buf(),
             runtime: OnceLock::new(),
-        })
+        }
+    }
+
+    pub(crate) fn keep_mapped_pages(self) -> Self {
+        Self {
+            keeps_mapped_pages: true,
+            ..self
+        }
     }
 
     pub(crate) fn runtime(&self) -> Result<&(OnnxRuntime, ResolvedProvider)> {
@@ -173,7 +183,7 @@ impl KernelSetup {
                 vec![data.clone()],
             ),
         };
-        if self.options.mapped_pages == MappedPages::Keep {
+        if self.keeps_mapped_pages {
             source.keep_weights();
         }
         let operator = data.operator().id;

@@ -94,7 +94,7 @@ pub use kv::KvCache;
 pub use lane::{NpuLane, OperatorSource};
 pub use library::{LibrarySearch, MIN_VERSION};
 pub use operator_type::NpuOperatorType;
-pub use options::{AccuracyLevel, MappedPages, NpuOptions, Prefault, Provider, ProviderPlugin};
+pub use options::{AccuracyLevel, NpuOptions, Prefault, Provider, ProviderPlugin};
 pub use plan::{NpuPlan, NpuSetup};
 pub use provider::ResolvedProvider;
 pub use runtime::OnnxRuntime;

@@ -25,8 +25,6 @@ pub struct NpuOptions {
     pub chunk_tokens: usize,
     /// Whether the host lane makes weight pages resident, so that no device lane waits for the disk.
     pub prefault: Prefault,
-    /// What becomes of a weight's mapped pages once the provider has packed it.
-    pub mapped_pages: MappedPages,
     /// The library of the execution provider that is asked for by name, if it is not where its Python package puts it.
     pub plugin: Option<ProviderPlugin>,
     /// Positions that an NPU kernel takes at once. NPUs compile for fixed shapes; what is left over is padded.
@@ -42,7 +40,6 @@ impl Default for NpuOptions {
             n_threads: std::thread::available_parallelism().map_or(1, usize::from),
             chunk_tokens: 512,
             prefault: Prefault::Off,
-            mapped_pages: MappedPages::Release,
             plugin: None,
             npu_rows: 32,
         }
@@ -67,16 +64,6 @@ pub enum Prefault {
     Off,
     /// The host lane touches them, page by page.
     On,
-}
-
-/// What becomes of mapped weights that the engine has its own copy of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MappedPages {
-    /// They go back to the page cache and no longer count as this process's memory.
-    #[default]
-    Release,
-    /// They stay, for somebody else in this process who reads them where they are.
-    Keep,
 }
 
 /// Accuracy level of MatMulNBits: the least precise type that activations may be rounded to.

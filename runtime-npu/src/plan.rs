@@ -18,7 +18,7 @@ use crate::provider;
 /// A model that the prefill engine can run, checked, with nothing set up yet.
 pub struct NpuPlan {
     folder: ModelFolder,
-    setup: Arc<KernelSetup>,
+    setup: KernelSetup,
     program: Program,
 }
 
@@ -46,26 +46,53 @@ impl NpuPlan {
         })
     }
 
-    /// Adds one lane per operator type and every operator in topological order. The types that hold most of the weights are
+    /// The same plan for a process in which somebody else reads the weights where the model file is mapped: pages of weights that the
+    /// provider has packed stay mapped. Otherwise they go back to the page cache and no longer count as this process's memory.
+    pub fn keep_mapped_pages(self) -> Self {
+        Self {
+            setup: self.setup.keep_mapped_pages(),
+            ..self
+        }
+    }
+
+    /// Adds one lane per operator type and every operator, in topological order but for embedding tables, which come last: there is
+    /// much of them to read and little to set up, and the other lanes would wait meanwhile. The types that hold most of the weights are
     /// striped over as many threads as a run uses, where the execution provider creates kernels in parallel.
     pub fn add_to(self, graph: &mut InitGraph) -> NpuSetup {
-        let lanes = Lanes::new(graph, &self.setup);
-        let mut nodes = Vec::new();
-        for &operator in self.program.steps.iter().flat_map(|step| &step.operators) {
-            let source = OperatorSource {
-                folder: self.folder.clone(),
-                operator,
-            };
-            nodes.push((operator, lanes.add(graph, source)));
+        let Self {
+            folder,
+            setup,
+            program,
+        } = self;
+        let setup = Arc::new(setup);
+        let lanes = Lanes::new(graph, &setup);
+        let operators = || program.steps.iter().flat_map(|step| &step.operators);
+        let sources = operators().map(|&operator| OperatorSource {
+            folder: folder.clone(),
+            operator,
+        });
+        let (tables, others): (Vec<_>, Vec<_>) =
+            sources.partition(|source| source.kind_and_name().0 == OperatorKind::Embedding);
+        let nodes = others
+            .into_iter()
+            .chain(tables)
+            .map(|source| (source.operator, lanes.add(graph, source)))
+            .collect();
+        NpuSetup {
+            folder,
+            setup,
+            program,
+            nodes,
         }
-        NpuSetup { plan: self, nodes }
     }
 }
 
 /// A plan whose operators are in a graph.
 pub struct NpuSetup {
-    plan: NpuPlan,
-    /// In topological order.
+    folder: ModelFolder,
+    setup: Arc<KernelSetup>,
+    program: Program,
+    /// In the order of the host lane.
     nodes: Vec<(OperatorId, Nodes)>,
 }
 
@@ -79,11 +106,15 @@ struct Nodes {
 impl NpuSetup {
     /// The node that reads an operator on the host lane, for another engine that needs the same data.
     pub fn host(&self, operator: OperatorId) -> Option<NodeRef<OperatorData>> {
-        let nodes = self.nodes.iter().find(|(id, _)| *id == operator);
-        nodes.map(|(_, nodes)| nodes.host)
+        self.nodes_of(operator).map(|nodes| nodes.host)
     }
 
-    /// The device-setup nodes, in the order of the operators: what the engine's barrier covers.
+    fn nodes_of(&self, operator: OperatorId) -> Option<Nodes> {
+        let found = self.nodes.iter().find(|(id, _)| *id == operator);
+        found.map(|&(_, nodes)| nodes)
+    }
+
+    /// The device-setup nodes, in the order of the host lane: what the engine's barrier covers.
     pub fn device_nodes(&self) -> impl ExactSizeIterator<Item = NodeId> {
         self.nodes.iter().map(|(_, nodes)| nodes.device.id())
     }
@@ -94,22 +125,20 @@ impl NpuSetup {
     /// A kernel is not there: the barrier does not cover it, or it was taken. Or the weight file has shrunk meanwhile: then what the
     /// kernels were made of is not the weights.
     pub fn finish(self, ready: &mut Ready) -> Result<NpuEngine> {
-        let NpuSetup {
-            plan:
-                NpuPlan {
-                    folder,
-                    setup,
-                    program,
-                },
-            nodes,
-        } = self;
-        // One for each step: operators that share a session come together, and only the last of them has a kernel.
-        let taken: Result<Vec<Option<Kernel>>, InitError> = nodes
-            .iter()
-            .map(|(_, nodes)| ready.try_take(nodes.device))
+        // One for each step: only the last of the operators that share a session has a kernel.
+        let operators = self.program.steps.iter().flat_map(|step| &step.operators);
+        let taken: Result<Vec<Option<Kernel>>, InitError> = operators
+            .filter_map(|&operator| self.nodes_of(operator))
+            .map(|nodes| ready.try_take(nodes.device))
             .collect();
         let taken = taken.map_err(|error| NpuError::initialization(Arc::new(error)))?;
         let kernels = taken.into_iter().flatten().collect();
+        let Self {
+            folder,
+            setup,
+            program,
+            ..
+        } = self;
         folder.check_weights()?;
         let (runtime, _) = setup.runtime()?.clone();
         let operators = folder.operators()?.to_vec();
