@@ -27,7 +27,7 @@ use memmap2::Mmap;
 
 use crate::error::{Error, Result};
 use crate::lease::Lease;
-use crate::prefault::{Populate, populate};
+use crate::prefault::populate;
 use crate::shrink_guard::Registration;
 
 /// Whether a mapping is under guard against a shrinking file.
@@ -160,12 +160,12 @@ impl Mapping {
             return Ok(());
         }
         match populate(&self.file, &self.bytes()[offset as usize..end as usize]) {
-            Populate::Done => Ok(()),
-            Populate::Failed(e) => {
+            Some(Ok(())) => Ok(()),
+            Some(Err(e)) => {
                 self.check(end)?;
                 Err(Error::io(&self.path, "read the weights", e))
             }
-            Populate::NotAvailable => self.read_pages(offset, end),
+            None => self.read_pages(offset, end),
         }
     }
 
@@ -372,9 +372,9 @@ mod tests {
             .set_len(10)
             .unwrap();
         match populate(&mapping.file, &mapping.bytes()[90_000..90_010]) {
-            Populate::Failed(_) => {}
-            Populate::NotAvailable => assert!(mapping.read_pages(90_000, 90_010).unwrap_err().is_io()),
-            Populate::Done => panic!("a page behind the end cannot be populated"),
+            Some(Err(_)) => {}
+            None => assert!(mapping.read_pages(90_000, 90_010).unwrap_err().is_io()),
+            Some(Ok(())) => panic!("a page behind the end cannot be populated"),
         }
     }
 

@@ -1,17 +1,12 @@
 //! Has the kernel map pages before they are used.
 
 use std::fs::File;
+use std::io;
 
-/// How that went.
-pub(crate) enum Populate {
-    Done,
-    Failed(std::io::Error),
-    NotAvailable,
-}
-
+/// Maps `bytes`, which lie in `file`; `None` where the system has no such call.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn populate(_: &File, _: &[u8]) -> Populate {
-    Populate::NotAvailable
+pub(crate) fn populate(_: &File, _: &[u8]) -> Option<io::Result<()>> {
+    None
 }
 
 #[cfg(target_os = "linux")]
@@ -30,11 +25,11 @@ mod linux {
     /// Bytes after which the cache is asked whether it still has what comes.
     const CHUNK: usize = 1 << 20;
 
-    /// Maps `bytes`, which lie in `file`.
+    /// Maps `bytes`, which lie in `file`; `None` where the system has no such call.
     ///
     /// What the cache has is mapped by asking for one page of each window: to have the kernel walk over every page takes twice
     /// as long. From where it lacks something, everything is asked for whole, which reads ahead.
-    pub(crate) fn populate(file: &File, bytes: &[u8]) -> Populate {
+    pub(crate) fn populate(file: &File, bytes: &[u8]) -> Option<io::Result<()>> {
         let page = page_bytes();
         let start = bytes.as_ptr() as usize / page * page;
         let end = bytes.as_ptr() as usize + bytes.len();
@@ -47,7 +42,7 @@ mod linux {
             // at once it is mapped, which takes a fraction of the time.
             if are_cached(at..at + 1) {
                 let populated = windows(chunk.clone());
-                if !matches!(populated, Populate::Done) {
+                if !matches!(populated, Some(Ok(()))) {
                     return populated;
                 }
             }
@@ -55,25 +50,25 @@ mod linux {
                 return whole(at..end);
             }
         }
-        Populate::Done
+        Some(Ok(()))
     }
 
     /// Asks for one page of each window, and for the last: what the file has lost, it has lost from its end.
-    fn windows(range: Range<usize>) -> Populate {
+    fn windows(range: Range<usize>) -> Option<io::Result<()>> {
         let page = page_bytes();
         let next = |at: &usize| Some((at / FAULT_AROUND + 1) * FAULT_AROUND);
         let windows = std::iter::successors(Some(range.start), next).take_while(|&at| at < range.end);
         for at in windows.chain([(range.end - 1) / page * page]) {
             let populated = whole(at..at + page);
-            if !matches!(populated, Populate::Done) {
+            if !matches!(populated, Some(Ok(()))) {
                 return populated;
             }
         }
-        Populate::Done
+        Some(Ok(()))
     }
 
     /// Asks for every page of a range that begins with one.
-    fn whole(range: Range<usize>) -> Populate {
+    fn whole(range: Range<usize>) -> Option<io::Result<()>> {
         loop {
             // SAFETY: the range is inside a live mapping of ours (page-aligned downwards stays inside it, since mappings
             // begin at a page), and this advice changes no byte.
@@ -85,13 +80,13 @@ mod linux {
                 )
             };
             if rc == 0 {
-                return Populate::Done;
+                return Some(Ok(()));
             }
-            let error = std::io::Error::last_os_error();
+            let error = io::Error::last_os_error();
             match error.raw_os_error() {
                 Some(libc::EINTR | libc::EAGAIN) => continue,
-                Some(libc::EINVAL | libc::ENOSYS) => return Populate::NotAvailable,
-                _ => return Populate::Failed(error),
+                Some(libc::EINVAL | libc::ENOSYS) => return None,
+                _ => return Some(Err(error)),
             }
         }
     }
@@ -131,7 +126,7 @@ mod tests {
         // SAFETY: the file is this test's own.
         let map = unsafe { Mmap::map(file) }.unwrap();
         let bytes = &map[70_000..3_070_000];
-        assert!(matches!(populate(file, bytes), Populate::Done));
+        populate(file, bytes).expect("Linux 5.14").unwrap();
         let before = faults();
         let sum: u64 = bytes.iter().step_by(512).map(|&b| u64::from(b)).sum();
         assert_eq!(sum, bytes.len().div_ceil(512) as u64 * u64::from(bytes[0]));
