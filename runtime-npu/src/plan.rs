@@ -66,8 +66,7 @@ impl NpuPlan {
         } = self;
         let setup = Arc::new(setup);
         let lanes = Lanes::new(graph, &setup);
-        let operators = || program.steps.iter().flat_map(|step| &step.operators);
-        let sources = operators().map(|&operator| OperatorSource {
+        let sources = program.operators().map(|operator| OperatorSource {
             folder: folder.clone(),
             operator,
         });
@@ -126,9 +125,9 @@ impl NpuSetup {
     /// kernels were made of is not the weights.
     pub fn finish(self, ready: &mut Ready) -> Result<NpuEngine> {
         // One for each step: only the last of the operators that share a session has a kernel.
-        let operators = self.program.steps.iter().flat_map(|step| &step.operators);
+        let operators = self.program.operators();
         let taken: Result<Vec<Option<Kernel>>, InitError> = operators
-            .filter_map(|&operator| self.nodes_of(operator))
+            .filter_map(|operator| self.nodes_of(operator))
             .map(|nodes| ready.try_take(nodes.device))
             .collect();
         let taken = taken.map_err(|error| NpuError::initialization(Arc::new(error)))?;

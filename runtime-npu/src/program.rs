@@ -61,6 +61,11 @@ pub(crate) struct Step {
 }
 
 impl Program {
+    /// The operators that the steps run, in topological order.
+    pub(crate) fn operators(&self) -> impl Iterator<Item = OperatorId> {
+        self.steps.iter().flat_map(|step| step.operators.iter().copied())
+    }
+
     /// # Errors
     /// The graph has an input that this engine does not know, or attention that cannot append to its cache in place.
     pub(crate) fn new(folder: &ModelFolder, sessions: Sessions) -> Result<Self> {
