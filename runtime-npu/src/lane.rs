@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use onnx_model::write::{AttributeOverride, SubmodelOptions};
-use onnx_model::{ModelFolder, OperatorData, OperatorId, OperatorKind};
+use onnx_model::{ModelFolder, NodeId, Operator, OperatorData, OperatorId};
 
 use crate::error::{NpuError, Result};
 use crate::form::{self, GraphForm};
@@ -22,18 +22,16 @@ pub struct OperatorSource {
     pub folder: ModelFolder,
     /// Which of its operators.
     pub operator: OperatorId,
+    /// Bytes that reading it makes resident, which then wait for device setup.
+    pub host_bytes: u64,
 }
 
-impl OperatorSource {
-    /// # Panics
-    /// If the folder has no such operator: sources are made over the operators of their folder.
-    pub(crate) fn kind_and_name(&self) -> (OperatorKind, String) {
-        let operator = self
-            .folder
-            .operator(self.operator)
-            .expect("the source names an operator of its folder");
-        (operator.kind, operator.name.clone())
-    }
+/// # Panics
+/// If the folder has no such operator: a plan's operators are those of its folder.
+pub(crate) fn operator_of(folder: &ModelFolder, id: OperatorId) -> &Operator {
+    folder
+        .operator(id)
+        .expect("the plan's operators are its folder's")
 }
 
 /// State of a lane: the execution providers that its kernels are created on.
@@ -124,18 +122,20 @@ impl KernelSetup {
         Ok(data)
     }
 
-    /// Bytes that wait for device setup: weights stay in the page cache, so only what prefaulting makes resident counts; a guest's
-    /// with its product.
-    pub(crate) fn host_bytes(&self, source: &OperatorSource) -> u64 {
-        let product = source.operator;
-        if self.options.prefault == Prefault::Off || self.joints.is_guest(product) {
-            return 0;
-        }
-        let operators = self.joints.guests_of(product).iter().chain([&product]);
-        operators
-            .filter_map(|&id| source.folder.operator(id).ok())
-            .map(|operator| operator.weight_bytes)
-            .sum()
+    /// Bytes that wait for device setup, operator by operator, when they are read in this order. Weights stay in the page cache, so
+    /// only what prefaulting makes resident counts: a constant at the first read of it, a guest's with its product.
+    pub(crate) fn host_bytes(&self, folder: &ModelFolder, order: &[OperatorId]) -> Vec<u64> {
+        let made_resident = |id: &OperatorId| -> Vec<NodeId> {
+            if self.options.prefault == Prefault::Off || self.joints.is_guest(*id) {
+                return Vec::new();
+            }
+            let operators = self.joints.guests_of(*id).iter().chain([id]);
+            let nodes = operators.flat_map(|&id| &operator_of(folder, id).nodes);
+            nodes.copied().collect()
+        };
+        folder
+            .graph()
+            .weight_bytes_in_order(order.iter().map(made_resident))
     }
 
     /// Phase 2 on the CPU.

@@ -49,7 +49,7 @@ impl OperatorType for NpuOperatorType {
     }
 
     fn host_bytes(&self, source: &OperatorSource) -> u64 {
-        self.setup.host_bytes(source)
+        source.host_bytes
     }
 
     fn open(&self) -> Result<NpuLane, BoxError> {

@@ -9,7 +9,7 @@ use crate::engine::NpuEngine;
 use crate::error::{NpuError, Result};
 use crate::joint::Sessions;
 use crate::kernel::Kernel;
-use crate::lane::{KernelSetup, OperatorSource};
+use crate::lane::{KernelSetup, OperatorSource, operator_of};
 use crate::operator_type::NpuOperatorType;
 use crate::options::NpuOptions;
 use crate::program::Program;
@@ -66,15 +66,18 @@ impl NpuPlan {
         } = self;
         let setup = Arc::new(setup);
         let lanes = Lanes::new(graph, &setup);
-        let sources = program.operators().map(|operator| OperatorSource {
-            folder: folder.clone(),
-            operator,
-        });
-        let (tables, others): (Vec<_>, Vec<_>) =
-            sources.partition(|source| source.kind_and_name().0 == OperatorKind::Embedding);
-        let nodes = others
-            .into_iter()
-            .chain(tables)
+        let is_table = |id: &OperatorId| operator_of(&folder, *id).kind == OperatorKind::Embedding;
+        let (tables, others): (Vec<_>, Vec<_>) = program.operators().partition(is_table);
+        let order = [others, tables].concat();
+        let sources = order
+            .iter()
+            .zip(setup.host_bytes(&folder, &order))
+            .map(|(&operator, host_bytes)| OperatorSource {
+                folder: folder.clone(),
+                operator,
+                host_bytes,
+            });
+        let nodes = sources
             .map(|source| (source.operator, lanes.add(graph, source)))
             .collect();
         NpuSetup {
@@ -185,11 +188,128 @@ impl Lanes {
     }
 
     fn add(&self, graph: &mut InitGraph, source: OperatorSource) -> Nodes {
-        let (kind, name) = source.kind_and_name();
+        let operator = operator_of(&source.folder, source.operator);
+        let (kind, name) = (operator.kind, operator.name.clone());
         let operator = graph.operator(self.of(kind), name, source);
         Nodes {
             host: operator.host(),
             device: operator.device(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashMap, HashSet};
+    use std::path::Path;
+
+    use scheduler::{EventKind, InitMode, RunOptions};
+
+    use super::*;
+    use crate::library::LibrarySearch;
+    use crate::options::{Prefault, Provider};
+
+    fn folder(name: &str) -> ModelFolder {
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
+        ModelFolder::open(models.join(name)).unwrap()
+    }
+
+    /// What reads are charged, by operator, in the order in which a run's host lane made them.
+    fn staged(folder: &ModelFolder, sessions: Sessions, prefault: Prefault) -> Vec<(String, u64)> {
+        let library = examples::setup::library(&()).expect("the ONNX Runtime library");
+        let library = library.candidates().unwrap().remove(0);
+        let mut options = NpuOptions::new(LibrarySearch::exactly(library));
+        options.provider = Provider::Cpu;
+        options.prefault = prefault;
+        let plan = NpuPlan::with_sessions(folder, options, sessions).unwrap();
+        let mut graph = InitGraph::new();
+        plan.add_to(&mut graph);
+        let options = RunOptions::new().record().staging_budget_bytes(u64::MAX);
+        let run = graph.start_with(InitMode::Serial, options).unwrap();
+        run.ready().wait().unwrap();
+        let trace = run.trace();
+        let staged = trace.events().iter().filter_map(|event| match event.kind {
+            EventKind::BytesStaged(node, bytes) => Some((trace.node(node).name.to_string(), bytes)),
+            _ => None,
+        });
+        staged.collect()
+    }
+
+    /// By the last one's name, the operators that are read together.
+    fn read_together(folder: &ModelFolder, sessions: Sessions) -> HashMap<&str, Vec<OperatorId>> {
+        let steps = Program::new(folder, sessions).unwrap().steps;
+        let named = steps.into_iter().map(|step| {
+            let last = *step.operators.last().unwrap();
+            (operator_of(folder, last).name.as_str(), step.operators)
+        });
+        named.collect()
+    }
+
+    #[test]
+    fn a_read_is_charged_what_no_read_before_it_made_resident() {
+        for name in ["qwen3-tiny-int4", "qwen3-tiny-int4-asym", "phi3-tiny-int4"] {
+            let folder = folder(name);
+            let weight_bytes = folder.operators().unwrap().iter().map(|o| o.weight_bytes);
+            let all: u64 = weight_bytes.sum();
+            for sessions in [Sessions::Shared, Sessions::Apart] {
+                let together = read_together(&folder, sessions);
+                let staged = staged(&folder, sessions, Prefault::On);
+                let mut resident = HashSet::new();
+                for (operator, bytes) in &staged {
+                    let mut new_bytes = 0;
+                    for &id in &together[operator.as_str()] {
+                        let data = folder.read(operator_of(&folder, id)).unwrap();
+                        for (name, tensor) in data.tensors() {
+                            if resident.insert(name.clone()) {
+                                new_bytes += tensor.bytes.len() as u64;
+                            }
+                        }
+                    }
+                    assert_eq!(*bytes, new_bytes, "{name}, {sessions:?}: {operator}");
+                }
+                let sum: u64 = staged.iter().map(|(_, bytes)| bytes).sum();
+                assert_eq!(sum, all, "{name}, {sessions:?}");
+            }
+        }
+    }
+
+    /// Embeddings are read last: where the head shares their table, it has made that resident.
+    #[test]
+    fn a_tied_table_is_charged_to_the_head() {
+        for (name, is_tied) in [("qwen3-tiny-int4", true), ("qwen3-tiny-int4-asym", false)] {
+            let folder = folder(name);
+            let operators = folder.operators().unwrap();
+            let read = |kind| {
+                let operator = operators.iter().find(|operator| operator.kind == kind);
+                folder.read(operator.unwrap()).unwrap()
+            };
+            let (embedding, head) = (read(OperatorKind::Embedding), read(OperatorKind::LmHead));
+            let bytes = |is_counted: &dyn Fn(&str) -> bool| -> u64 {
+                let counted = embedding.tensors().iter().filter(|(name, _)| is_counted(name));
+                counted.map(|(_, tensor)| tensor.bytes.len() as u64).sum()
+            };
+            let is_shared = |name: &str| head.tensor(name).is_some();
+            let (table, own) = (bytes(&is_shared), bytes(&|name| !is_shared(name)));
+            assert_eq!(
+                (table > 100_000, own < 100),
+                (is_tied, is_tied),
+                "{name}: {table} {own}"
+            );
+
+            let staged = staged(&folder, Sessions::Shared, Prefault::On);
+            assert_eq!(
+                staged.last().unwrap(),
+                &("embed_tokens".to_string(), own),
+                "{name}"
+            );
+            let charged = staged.iter().find(|(operator, _)| operator == "lm_head");
+            assert!(charged.unwrap().1 > table, "{name}: {charged:?} of {table}");
+        }
+    }
+
+    #[test]
+    fn without_prefaulting_nothing_waits() {
+        let staged = staged(&folder("qwen3-tiny-int4"), Sessions::Shared, Prefault::Off);
+        assert_eq!(staged, []);
     }
 }

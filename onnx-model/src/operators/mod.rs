@@ -1,7 +1,9 @@
 //! The graph as operators: the units that have their own kernel on a device.
 //!
-//! How nodes become operators is described in `regions`; that the result is a partition without cycles, in `partition`.
+//! How nodes become operators is described in `regions`; that the result is a partition without cycles, in `partition`; what
+//! shared constants count for, in `bytes`.
 
+mod bytes;
 mod names;
 mod partition;
 mod regions;
@@ -54,6 +56,7 @@ pub struct Operator {
     pub outputs: Vec<String>,
     /// Bytes of the constants that the nodes read or have in their attributes. A constant that several operators read, such as
     /// rotary tables or tied embeddings, counts for the first of them, so that the sum over all operators is what the model takes.
+    /// [`Graph::weight_bytes_in_order`] counts for another order.
     pub weight_bytes: u64,
 }
 

@@ -24,15 +24,17 @@ pub(crate) fn group(graph: &Graph) -> Result<Vec<Operator>> {
             members[group as usize].push(id);
         }
     }
+    let in_order = order.iter().map(|&group| &members[group as usize]);
+    let weight_bytes = graph.weight_bytes_in_order(in_order);
     let mut names = Names::new(graph, &flow, &regions);
-    let mut interface = Interface::of(graph, &groups);
+    let interface = Interface::of(graph, &groups);
     let mut operators = Vec::with_capacity(groups.n);
-    for (position, &group) in order.iter().enumerate() {
+    for (position, (&group, weight_bytes)) in order.iter().zip(weight_bytes).enumerate() {
         let nodes = std::mem::take(&mut members[group as usize]);
         let proposed = regions.group[nodes[0].index()].expect("no Constant is in a group");
         let kind = regions.kinds[&proposed];
         let (name, layer) = names.of(kind, &nodes);
-        let (inputs, outputs, weight_bytes) = interface.of_nodes(&nodes, group);
+        let (inputs, outputs) = interface.of_nodes(&nodes, group);
         operators.push(Operator {
             id: OperatorId(position as u32),
             name,
@@ -167,8 +169,6 @@ struct Interface<'g> {
     graph_outputs: HashSet<&'g str>,
     /// Values read by more than their producer's group.
     crossing: HashSet<&'g str>,
-    /// Constants that a group asked about before reads.
-    counted: HashSet<&'g str>,
 }
 
 impl<'g> Interface<'g> {
@@ -189,28 +189,19 @@ impl<'g> Interface<'g> {
             groups,
             graph_outputs,
             crossing,
-            counted: HashSet::new(),
         }
     }
 
-    /// Inputs, outputs and weight bytes; groups are asked about in topological order.
-    fn of_nodes(&mut self, nodes: &[NodeId], group: u32) -> (Vec<String>, Vec<String>, u64) {
-        let (mut inputs, mut outputs, mut weight_bytes) = (Vec::new(), Vec::new(), 0u64);
+    /// Inputs and outputs.
+    fn of_nodes(&self, nodes: &[NodeId], group: u32) -> (Vec<String>, Vec<String>) {
+        let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
         let mut seen = HashSet::new();
         let graph = self.graph;
         for node in nodes.iter().map(|&id| graph.node(id)) {
-            weight_bytes = weight_bytes.saturating_add(node.embedded_bytes());
             for value in node.reads().filter(|v| seen.insert(*v)) {
-                let constant = graph.initializer(value).map(|initializer| initializer.byte_len());
-                let constant = constant.or_else(|| Some(graph.constant(value)?.bytes.len() as u64));
-                if let Some(bytes) = constant {
-                    if self.counted.insert(value) {
-                        weight_bytes = weight_bytes.saturating_add(bytes);
-                    }
-                } else if graph
-                    .producer(value)
-                    .is_none_or(|p| self.groups.of[p.index()] != Some(group))
-                {
+                let is_constant = graph.initializer(value).is_some() || graph.constant(value).is_some();
+                let is_own = |producer: NodeId| self.groups.of[producer.index()] == Some(group);
+                if !is_constant && !graph.producer(value).is_some_and(is_own) {
                     inputs.push(value.to_string());
                 }
             }
@@ -220,6 +211,6 @@ impl<'g> Interface<'g> {
                 }
             }
         }
-        (inputs, outputs, weight_bytes)
+        (inputs, outputs)
     }
 }
