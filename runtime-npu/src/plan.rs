@@ -55,9 +55,8 @@ impl NpuPlan {
         }
     }
 
-    /// Adds one lane per operator type and every operator, in topological order but for embedding tables, which come last: there is
-    /// much of them to read and little to set up, and the other lanes would wait meanwhile. The types that hold most of the weights are
-    /// striped over as many threads as a run uses, where the execution provider creates kernels in parallel.
+    /// Adds one lane per operator type and every operator, in the order in which the host lane is to read. The types that hold most of the
+    /// weights are striped over as many threads as a run uses, where the execution provider creates kernels in parallel.
     pub fn add_to(self, graph: &mut InitGraph) -> NpuSetup {
         let Self {
             folder,
@@ -66,9 +65,7 @@ impl NpuPlan {
         } = self;
         let setup = Arc::new(setup);
         let lanes = Lanes::new(graph, &setup);
-        let is_table = |id: &OperatorId| operator_of(&folder, *id).kind == OperatorKind::Embedding;
-        let (tables, others): (Vec<_>, Vec<_>) = program.operators().partition(is_table);
-        let order = [others, tables].concat();
+        let order = read_order(&folder, &program);
         let sources = order
             .iter()
             .zip(setup.host_bytes(&folder, &order))
@@ -87,6 +84,23 @@ impl NpuPlan {
             nodes,
         }
     }
+}
+
+/// Topological, but for two kinds. Embedding tables come last: there is much of them to read and little to set up, and at the beginning
+/// the other lanes would wait meanwhile. The head, which takes longer to set up than any other, comes half-way: at the end its lane would
+/// be left alone with it.
+fn read_order(folder: &ModelFolder, program: &Program) -> Vec<OperatorId> {
+    let mut order: Vec<_> = program.operators().enumerate().collect();
+    let half_way = order.len() / 2;
+    for (place, id) in &mut order {
+        match operator_of(folder, *id).kind {
+            OperatorKind::LmHead => *place = half_way,
+            OperatorKind::Embedding => *place = usize::MAX,
+            _ => {}
+        }
+    }
+    order.sort_by_key(|&(place, _)| place);
+    order.into_iter().map(|(_, id)| id).collect()
 }
 
 /// A plan whose operators are in a graph.
