@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 /// share a read (an iGPU with memory or cores of its own), a value waits until both have set it up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StagingBudget {
-    /// A quarter of the model's weights, at least its largest operator. None in the serial and two-phase modes, which a budget
+    /// A quarter of the model's weights and its largest operator, so that this need not wait until nothing else does. None in the serial and two-phase modes, which a budget
     /// would make into several rounds of reading and setting up.
     #[default]
     Auto,
@@ -38,7 +38,7 @@ impl StagingBudget {
                 InitMode::Inline | InitMode::Overlapped => {
                     let operators = folder.operators().map_err(Error::model)?;
                     let bytes = operators.iter().map(|operator| operator.weight_bytes);
-                    (bytes.clone().sum::<u64>() / 4).max(bytes.max().unwrap_or(0))
+                    bytes.clone().sum::<u64>() / 4 + bytes.max().unwrap_or(0)
                 }
             }),
         }
