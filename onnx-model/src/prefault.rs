@@ -109,8 +109,11 @@ mod linux {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use super::*;
+    use std::os::unix::fs::FileExt;
+
     use memmap2::Mmap;
+
+    use super::*;
 
     fn faults() -> libc::c_long {
         // SAFETY: all zeros is a value of the struct, which the call fills in.
@@ -121,12 +124,16 @@ mod tests {
         }
     }
 
-    /// Populates a range of a mapped file of 4 MiB and reads it; gives the faults that reading took.
-    fn faults_of_reading(file: &File) -> libc::c_long {
+    /// Makes a file of 4 MiB without blocks, so that the cache has nothing of it at first, and lets it be prepared; populates a range of
+    /// it, mapped, and reads that. Gives the faults that reading took.
+    fn faults_of_reading(prepare: impl FnOnce(&File)) -> libc::c_long {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4 << 20).unwrap();
+        prepare(&file);
         // SAFETY: the file is this test's own.
-        let map = unsafe { Mmap::map(file) }.unwrap();
+        let map = unsafe { Mmap::map(&file) }.unwrap();
         let bytes = &map[70_000..3_070_000];
-        populate(file, bytes).expect("Linux 5.14").unwrap();
+        populate(&file, bytes).expect("Linux 5.14").unwrap();
         let before = faults();
         let sum: u64 = bytes.iter().step_by(512).map(|&b| u64::from(b)).sum();
         assert_eq!(sum, bytes.len().div_ceil(512) as u64 * u64::from(bytes[0]));
@@ -136,32 +143,20 @@ mod tests {
     /// 46 windows, of up to 16 pages each.
     #[test]
     fn reading_what_was_in_the_cache_takes_no_faults() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("data");
-        std::fs::write(&path, vec![7; 4 << 20]).unwrap();
-        let faults = faults_of_reading(&File::open(&path).unwrap());
+        let faults = faults_of_reading(|file| file.write_all_at(&vec![7; 4 << 20], 0).unwrap());
         assert!(faults < 12, "{faults} faults");
     }
 
-    /// A file without blocks has nothing in the cache at first.
     #[test]
     fn reading_what_was_not_in_the_cache_takes_no_faults_either() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("data");
-        File::create(&path).unwrap().set_len(4 << 20).unwrap();
-        let faults = faults_of_reading(&File::open(&path).unwrap());
+        let faults = faults_of_reading(|_| ());
         assert!(faults < 12, "{faults} faults");
     }
 
     /// Nor if the cache has the beginning only.
     #[test]
     fn reading_what_was_in_the_cache_in_part_takes_no_faults_either() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("data");
-        File::create(&path).unwrap().set_len(4 << 20).unwrap();
-        let file = File::open(&path).unwrap();
-        std::os::unix::fs::FileExt::read_exact_at(&file, &mut [0; 10_000], 65_536).unwrap();
-        let faults = faults_of_reading(&file);
+        let faults = faults_of_reading(|file| file.read_exact_at(&mut [0; 10_000], 65_536).unwrap());
         assert!(faults < 12, "{faults} faults");
     }
 }

@@ -88,7 +88,7 @@ pub(crate) struct Barriers {
 }
 
 impl Plan {
-    /// Opens the folder and chooses the engines. Opens no device and touches no weight.
+    /// Opens the folder and chooses the engines. Opens no device and touches no weight, but loads the graphics drivers.
     pub(crate) fn new(dir: &Path, options: &HybridOptions) -> Result<(ModelFolder, Self)> {
         let model = || -> Result<(ModelFolder, NpuPlan)> {
             let folder = ModelFolder::open(dir).map_err(Error::model)?;

@@ -17,8 +17,8 @@ use crate::error::{Error, Result};
 /// share a read (an iGPU with memory or cores of its own), a value waits until both have set it up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StagingBudget {
-    /// A quarter of the model's weights and its largest operator, so that this need not wait until nothing else does. None in the serial and two-phase modes, which a budget
-    /// would make into several rounds of reading and setting up.
+    /// A quarter of the model's weights and its largest operator, so that this need not wait until nothing else does. None in the
+    /// serial and two-phase modes, which a budget would make into several rounds of reading and setting up.
     #[default]
     Auto,
     /// None: the host lane reads ahead as far as it gets.

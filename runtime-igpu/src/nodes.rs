@@ -159,7 +159,7 @@ impl IgpuNodes {
     ///
     /// # Errors
     ///
-    /// A node failed, was cancelled, or its value was taken before. Or the weight file has shrunk meanwhile: then what was uploaded
+    /// A node failed, was cancelled, or its value was taken before; or an operator cannot be bound to its kernels. Or the weight file has shrunk meanwhile: then what was uploaded
     /// is not the weights.
     pub fn finish(self, ready: &mut Ready) -> Result<IgpuEngine> {
         let folder = &self.shared.plan.folder;

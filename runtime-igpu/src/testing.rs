@@ -163,6 +163,18 @@ impl Rig {
     }
 }
 
+/// What a child process prints, which must succeed.
+pub(crate) fn printed_by(command: &mut std::process::Command) -> String {
+    let child = command.output().expect("the child starts");
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&child.stdout),
+        String::from_utf8_lossy(&child.stderr)
+    );
+    assert!(child.status.success(), "{text}");
+    text
+}
+
 /// Deterministic noise in [-1, 1).
 pub(crate) fn noise(seed: u64, n: usize) -> Vec<f32> {
     let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;

@@ -52,7 +52,7 @@ pub(crate) struct KernelSetup {
     pub(crate) joints: Joints,
     /// A file that exists: ONNX Runtime wants to see that the file of weights that are elsewhere is there, and does not open it.
     pub(crate) weights_file: PathBuf,
-    /// Loaded by the first lane that opens.
+    /// Asked for by the first lane that opens, which loads the library if nobody has.
     runtime: OnceLock<Result<(OnnxRuntime, ResolvedProvider)>>,
 }
 

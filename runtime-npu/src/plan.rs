@@ -172,7 +172,7 @@ impl NpuSetup {
 /// One lane per operator type.
 struct Lanes([Lane<NpuOperatorType>; LANES.len()]);
 
-/// The head is one operator with a lane of its own: it starts with the first of the others, not after the last.
+/// The types that are set up longest come first, so that their threads are started first.
 const LANES: [OperatorKind; OperatorKind::ALL.len()] = [
     OperatorKind::LmHead,
     OperatorKind::Mlp,

@@ -70,7 +70,7 @@ fn padded_len(bytes: &[u8]) -> u64 {
 mod tests {
     use crate::adapter::IgpuAdapter;
     use crate::options::IgpuOptions;
-    use crate::testing::{Rig, noise_bytes};
+    use crate::testing::{Rig, noise_bytes, printed_by};
 
     use super::*;
 
@@ -120,21 +120,16 @@ mod tests {
             return;
         };
         drop(rig);
-        let child = std::process::Command::new(std::env::current_exe().expect("this test has a path"))
-            .args([
-                "--exact",
-                "upload::tests::memory_does_not_double_alone",
-                "--nocapture",
-            ])
-            .env("ALONE", "1")
-            .output()
-            .expect("the child starts");
-        let text = format!(
-            "{}{}",
-            String::from_utf8_lossy(&child.stdout),
-            String::from_utf8_lossy(&child.stderr)
+        let this = std::env::current_exe().expect("this test has a path");
+        let text = printed_by(
+            std::process::Command::new(this)
+                .args([
+                    "--exact",
+                    "upload::tests::memory_does_not_double_alone",
+                    "--nocapture",
+                ])
+                .env("ALONE", "1"),
         );
-        assert!(child.status.success(), "{text}");
         assert!(
             text.contains("Mapped: 96 MiB") && text.contains("Staged: 96 MiB"),
             "{text}"
